@@ -1,0 +1,163 @@
+"""Training from Python, with the same words as the command line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from gapsl.data import Source
+from gapsl.errors import InputError
+from gapsl.models import Split
+from gapsl.simulation import prepare
+from gapsl.strategies.passes import Loss, cross_entropy
+from gapsl.training.config import Config, make_config, merge, preset, read_yaml
+from gapsl.training.folder import RunFolder
+from gapsl.training.observers import Observer
+
+Data = Source | tuple[Dataset[Any], Dataset[Any]]
+
+
+def train(
+    config: Config | str | Path | None = None,
+    *,
+    model: str | nn.Module | Split | None = None,
+    dataset: str | Data | None = None,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    loss: Loss = cross_entropy,
+    **settings: Any,
+) -> dict[str, Any] | None:
+    """Train one method and return its result (what `result.json` holds); None if `stop` ended it early.
+
+    Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
+    `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
+    or a pair of torch datasets (train, test). With `out`, the run's files are kept there and `resume` works.
+    """
+    words = dict(settings)
+    if isinstance(model, str):
+        words["model"] = model
+    if isinstance(dataset, str):
+        words["dataset"] = dataset
+    chosen = compose(config, preset_name=preset, words=words)
+    custom = {}
+    if isinstance(model, nn.Module | Split):
+        custom["model"] = type(model).__name__
+    if dataset is not None and not isinstance(dataset, str):
+        custom["dataset"] = type(dataset).__name__
+    if loss is not cross_entropy:
+        custom["loss"] = getattr(loss, "__name__", type(loss).__name__)
+    folder = RunFolder.create(Path(out).expanduser(), chosen, custom) if out is not None else None
+    return _run(
+        chosen,
+        folder,
+        model=None if isinstance(model, str) else model,
+        data=None if isinstance(dataset, str) else dataset,
+        observers=observers,
+        stop=stop,
+        loss=loss,
+    )
+
+
+def resume(
+    out: str | Path,
+    *,
+    model: nn.Module | Split | None = None,
+    dataset: Data | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    loss: Loss = cross_entropy,
+    **incidental: Any,
+) -> dict[str, Any] | None:
+    """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
+
+    A run that was given objects needs the same ones again. `incidental` settings, such as `data_dir`,
+    may differ from those it was started with.
+    """
+    folder = RunFolder.open(Path(out).expanduser())
+    config, custom = folder.config()
+    done = folder.result()
+    if done is not None:
+        return done
+    given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
+    missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
+    if missing:
+        raise InputError(
+            f"{out} was started from Python with objects of its own; go on with it there: "
+            f"gapsl.resume({str(out)!r}, {', '.join(missing)})"
+        )
+    if incidental:
+        config = make_config(merge(config.resolved(), incidental))
+    return _run(
+        config, folder, model=model, data=dataset, observers=observers, stop=stop, loss=loss, again=True
+    )
+
+
+def compose(
+    config: Config | str | Path | None = None,
+    *,
+    preset_name: str | None = None,
+    words: Mapping[str, Any] | None = None,
+) -> Config:
+    """Lay preset, file and words over each other, later ones winning, and validate the whole."""
+    layers: list[Mapping[str, Any]] = []
+    if preset_name is not None:
+        layers.append(preset(preset_name))
+    if isinstance(config, Config):
+        layers.append(config.resolved())
+    elif config is not None:
+        layers.append(read_yaml(Path(config).expanduser()))
+    words = dict(words or {})
+    if words.get("rounds") is not None:  # a number of rounds outranks a preset's epochs, and the reverse
+        layers.append({"epochs": None})
+    elif words.get("epochs") is not None:
+        layers.append({"rounds": None})
+    chosen = make_config(merge(*layers, words))
+    if chosen.rounds is None and chosen.epochs is None:
+        raise InputError("how long? give rounds (--rounds 500) or epochs (--epochs 20)")
+    return chosen
+
+
+def _run(
+    config: Config,
+    folder: RunFolder | None,
+    *,
+    model: nn.Module | Split | None,
+    data: Data | None,
+    observers: Sequence[Observer],
+    stop: Callable[[], bool],
+    loss: Loss,
+    again: bool = False,
+) -> dict[str, Any] | None:
+    threads = torch.get_num_threads()
+    if threading.current_thread() is threading.main_thread() or threads != config.threads:
+        torch.set_num_threads(config.threads)
+    try:
+        if folder is None:
+            training = prepare(config, model=model, data=data, loss=loss)
+            training.observers, training.stop = observers, stop
+            return training.run()
+        with folder.locked():
+            training = prepare(config, model=model, data=data, folder=folder, loss=loss)
+            training.observers, training.stop = with_tensorboard(config, folder, observers), stop
+            if again and training.checkpoints is not None:
+                training.resume(training.checkpoints.latest())
+            return training.run()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def with_tensorboard(config: Config, folder: RunFolder, observers: Sequence[Observer]) -> Sequence[Observer]:
+    """Add the TensorBoard writer if the run asks for it."""
+    if not config.tensorboard:
+        return observers
+    from gapsl.reports.tensorboard import TensorBoard  # an extra: imported only where it is asked for
+
+    return [*observers, TensorBoard(folder.path / "tensorboard")]

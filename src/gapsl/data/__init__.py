@@ -1,0 +1,44 @@
+"""Datasets, how they are divided among devices, and the batches each device draws."""
+
+from gapsl.data.batches import Batches
+from gapsl.data.divide import make_partition
+from gapsl.data.download import download
+from gapsl.data.partition import Partition, load_partition
+from gapsl.data.places import Places
+from gapsl.data.samples import ArraySamples, DatasetSamples, Samples
+from gapsl.data.shift import SHIFTS, Shift
+from gapsl.data.show import render_counts
+from gapsl.data.source import Source
+from gapsl.data.sources import SOURCES, load_source
+from gapsl.data.splits import SPLITS
+from gapsl.data.transform import (
+    AUGMENTATIONS,
+    EvaluationTransform,
+    TrainingTransform,
+    make_evaluation_transform,
+    make_transform,
+)
+
+__all__ = [
+    "AUGMENTATIONS",
+    "SHIFTS",
+    "SOURCES",
+    "SPLITS",
+    "ArraySamples",
+    "Batches",
+    "DatasetSamples",
+    "EvaluationTransform",
+    "Partition",
+    "Places",
+    "Samples",
+    "Shift",
+    "Source",
+    "TrainingTransform",
+    "download",
+    "load_partition",
+    "load_source",
+    "make_evaluation_transform",
+    "make_partition",
+    "make_transform",
+    "render_counts",
+]

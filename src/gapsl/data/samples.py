@@ -1,0 +1,140 @@
+"""Labelled inputs, held in memory or read on demand from somebody's dataset."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from gapsl.errors import InputError
+
+Indices = Tensor | NDArray[np.int64]
+
+
+class Samples(Protocol):
+    """What training asks of data: every label at hand, and the raw inputs at some indices.
+
+    Raw inputs are uint8 (0 to 255) or floating point (taken as they are).
+    """
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels of all samples, int64 of shape (N,)."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Indices) -> Tensor:
+        """Return the raw inputs at these indices, stacked along a new first dimension."""
+
+
+class ArraySamples:
+    """Samples in one tensor."""
+
+    def __init__(self, inputs: Tensor | NDArray[Any], labels: Tensor | NDArray[Any]) -> None:
+        self.inputs = torch.as_tensor(inputs)
+        self.labels = _as_labels(labels)
+        _check_kind(self.inputs, "the inputs")
+        if len(self.inputs) != len(self.labels):
+            raise InputError(
+                f"{len(self.inputs)} inputs but {len(self.labels)} labels; give exactly one label per input"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Indices) -> Tensor:
+        """Return the raw inputs at these indices."""
+        return self.inputs.index_select(0, torch.as_tensor(indices))  # 6 times as fast as inputs[indices]
+
+
+class DatasetSamples:
+    """Samples of any map-style dataset whose items are (tensor, integer label) pairs.
+
+    Labels come from the dataset's `targets` or `labels` where it has them; otherwise every item is read
+    once. They are compared with the items' own labels on every read, because a `target_transform`
+    makes the two differ and a partition by the wrong labels would go unnoticed.
+    """
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+        try:
+            self._length = len(dataset)  # type: ignore[arg-type]
+        except TypeError:
+            raise InputError(
+                f"{type(dataset).__name__} has no length; give one with __len__ and __getitem__"
+            ) from None
+        self.labels = self._all_labels()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, indices: Indices) -> Tensor:
+        """Return the raw inputs at these indices."""
+        inputs: list[Tensor] = []
+        for index in torch.as_tensor(indices).tolist():
+            item, label = self._item(index)
+            if label != int(self.labels[index]):
+                raise InputError(
+                    f"item {index} has label {label}, but the dataset's list of labels says "
+                    f"{int(self.labels[index])}; drop the target_transform, or make both agree"
+                )
+            if inputs and item.shape != inputs[0].shape:
+                raise InputError(
+                    f"item {index} has shape {tuple(item.shape)}, others {tuple(inputs[0].shape)}; "
+                    "resize them to one shape in the dataset"
+                )
+            inputs.append(item)
+        if not inputs:
+            return self._item(0)[0][None][:0]
+        return torch.stack(inputs)
+
+    def _all_labels(self) -> Tensor:
+        for name in ("targets", "labels"):
+            given = getattr(self.dataset, name, None)
+            if given is not None:
+                labels = _as_labels(given)
+                if len(labels) != self._length:
+                    raise InputError(
+                        f"the dataset has {self._length} items but {len(labels)} {name}; make them agree"
+                    )
+                return labels
+        return torch.tensor([self._item(i)[1] for i in range(self._length)], dtype=torch.int64)
+
+    def _item(self, index: int) -> tuple[Tensor, int]:
+        item = self.dataset[index]
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise InputError(f"item {index} is a {type(item).__name__}; items must be (tensor, label) pairs")
+        inputs, label = item
+        if not isinstance(inputs, Tensor):
+            raise InputError(
+                f"the input of item {index} is a {type(inputs).__name__}; give the dataset a transform that "
+                "returns a tensor of shape (channels, height, width)"
+            )
+        _check_kind(inputs, f"item {index}")
+        try:
+            number = int(label)
+        except (TypeError, ValueError):
+            number = -1
+        if number != label:
+            raise InputError(f"the label of item {index} is {label!r}; labels must be integers from 0 up")
+        return inputs, number
+
+
+def _as_labels(labels: Any) -> Tensor:
+    given = torch.as_tensor(labels)
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        if given.numel() == 0:
+            return torch.zeros(0, dtype=torch.int64)
+        raise InputError(
+            f"labels are {given.dtype} of shape {tuple(given.shape)}; give one integer per sample, shape (N,)"
+        )
+    return given.to(torch.int64)
+
+
+def _check_kind(inputs: Tensor, what: str) -> None:
+    if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
+        raise InputError(f"{what}: dtype {inputs.dtype}; give uint8 (0 to 255) or floating point")

@@ -1,0 +1,137 @@
+"""A folder of images by class: PATH/train/<class>/ and PATH/test/<class>/, or PATH/<class>/ alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapsl.data.places import Places
+from gapsl.data.samples import ArraySamples
+from gapsl.data.source import Source
+from gapsl.data.stratify import interleave
+from gapsl.errors import InputError
+from gapsl.streams import numpy_stream
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
+TEST_FRACTION = 0.2  # where the folder has no test part of its own
+
+Labelled = list[tuple[Path, int]]
+
+
+def load_folder(places: Places, argument: str) -> Source:
+    """Return the images under `PATH`, or under `PATH?size=32` at that size.
+
+    All are brought to one size, the most common one unless it is given, and to colour unless every
+    one is grey. Mean and std are those of the training images.
+    """
+    name, _, options = argument.partition("?")
+    size = _parse_size(options)
+    root = Path(name).expanduser()
+    if not name or not root.is_dir():
+        raise InputError(f"folder:{name}: no such folder; write folder:PATH, PATH holding a folder per class")
+    classes, train, test = _list_parts(root)
+    opened = [_open(path) for path, _ in train + test]
+    size = size or Counter(image_size for image_size, _ in opened).most_common(1)[0][0]
+    mode = "L" if all(grey for _, grey in opened) else "RGB"
+    inputs, labels = _read(train, size, mode)
+    scaled = inputs.transpose(1, 0, 2, 3).reshape(inputs.shape[1], -1) / np.float32(255)
+    return Source(
+        name=f"folder:{argument}",
+        train=ArraySamples(inputs, labels),
+        test=ArraySamples(*_read(test, size, mode)),
+        classes=classes,
+        mean=tuple(float(m) for m in scaled.mean(axis=1, dtype=np.float64)),
+        # A constant channel has no spread to divide by.
+        std=tuple(float(s) or 1.0 for s in scaled.std(axis=1, dtype=np.float64)),
+    )
+
+
+def _parse_size(options: str) -> tuple[int, int] | None:
+    if not options:
+        return None
+    key, _, value = options.partition("=")
+    if key != "size" or not value.isdecimal() or not 1 <= int(value) <= 4096:
+        raise InputError(f"?{options}: write ?size=PIXELS with 1 to 4096 pixels, for example ?size=32")
+    return int(value), int(value)
+
+
+def _list_parts(root: Path) -> tuple[tuple[str, ...], Labelled, Labelled]:
+    has = [part for part in ("train", "test") if (root / part).is_dir()]
+    if len(has) == 1:
+        raise InputError(
+            f"{root} has {has[0]}/ alone; give both train/ and test/, or the class folders directly in it"
+        )
+    base = root / "train" if has else root
+    classes = tuple(sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    if not classes:
+        raise InputError(f"{base} has no folders; put the images of each class in a folder of that name")
+    images = _list_images(base, classes)
+    present = {label for _, label in images}
+    if empty := [name for label, name in enumerate(classes) if label not in present]:
+        raise InputError(
+            f"{base / empty[0]} has no images ({', '.join(sorted(SUFFIXES))}); add some or remove it"
+        )
+    if has:
+        folders = {p.name for p in (root / "test").iterdir() if p.is_dir() and not p.name.startswith(".")}
+        if unknown := sorted(folders - set(classes)):
+            raise InputError(
+                f"{root / 'test' / unknown[0]} is a class that train/ does not have; add or remove it"
+            )
+        return classes, images, _list_images(root / "test", classes)
+    order = interleave(np.array([label for _, label in images]), numpy_stream(0, "folder-split"))
+    cut = round(TEST_FRACTION * len(images))
+    test = sorted(order[:cut].tolist())
+    train = sorted(order[cut:].tolist())
+    return classes, [images[i] for i in train], [images[i] for i in test]
+
+
+def _list_images(base: Path, classes: Sequence[str]) -> Labelled:
+    return [
+        (path, label)
+        for label, name in enumerate(classes)
+        if (base / name).is_dir()
+        for path in sorted((base / name).iterdir())
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    ]
+
+
+def _open(path: Path) -> tuple[tuple[int, int], bool]:
+    """Return an image's size and whether it is grey, from its header."""
+    image = _image(path)
+    with image:
+        return image.size, image.mode in {"1", "L", "LA"}
+
+
+def _image(path: Path) -> Image:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise InputError('folders of images need pillow; pip install "gapsl[datasets]"') from None
+    try:
+        return Image.open(path)
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{path} is not an image that can be read ({error}); replace or remove it"
+        ) from error
+
+
+def _read(images: Labelled, size: tuple[int, int], mode: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    width, height = size
+    channels = 1 if mode == "L" else 3
+    inputs = np.empty((len(images), channels, height, width), np.uint8)
+    for row, (path, _) in enumerate(images):
+        with _image(path) as image:
+            try:
+                pixels = np.asarray(image.convert(mode).resize(size))
+            except (OSError, SyntaxError, ValueError) as error:  # what pillow raises on damaged pixels
+                raise InputError(f"{path} is damaged ({error}); replace or remove it") from error
+        inputs[row] = pixels.reshape(height, width, channels).transpose(2, 0, 1)
+    return inputs, np.array([label for _, label in images], np.int64)

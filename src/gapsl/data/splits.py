@@ -1,0 +1,151 @@
+"""Ways to divide labelled samples among devices; each returns one array of positions per device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapsl.data.stratify import interleave
+from gapsl.errors import InputError
+from gapsl.registry import Registry
+
+Ints = NDArray[np.int64]
+# labels, devices, the part of the spec after the colon, randomness -> positions of each device
+Split = Callable[[Ints, int, str, np.random.Generator], list[Ints]]
+
+SPLITS: Registry[Split] = Registry("partition")
+
+REDRAWS = 1000
+MIN_SAMPLES = 10
+# Outside, the draws under- or overflow; and nothing differs any more from shards:1 or iid.
+ALPHA_RANGE = (1e-4, 1e6)
+
+
+def split_iid(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+    """`iid`: a random deal of everything, sizes equal but for one sample."""
+    if argument:
+        raise InputError(f"iid takes no argument, but got {argument!r}; write iid")
+    return np.array_split(rng.permutation(len(labels)), devices)
+
+
+def split_dirichlet(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+    """`dirichlet:ALPHA[,min=10]`: each class is shared out by its own Dirichlet(alpha) draw."""
+    alpha, least = _parse_alpha("dirichlet", argument, len(labels), devices)
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    totals = np.array([len(m) for m in members])
+
+    def draw() -> NDArray[np.int64]:
+        return _cuts(rng.dirichlet(np.full(devices, alpha), size=len(members)), totals)
+
+    cuts = _redraw(draw, least, f"dirichlet:{argument}")
+    parts = [
+        np.split(rng.permutation(own), at[:-1]) for own, at in zip(members, cuts, strict=True)
+    ]  # one list per class of one piece per device
+    return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+
+
+def split_unequal(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+    """`unequal:ALPHA[,min=10]`: amounts by a Dirichlet(alpha) draw, label proportions alike."""
+    alpha, least = _parse_alpha("unequal", argument, len(labels), devices)
+    total = np.array([len(labels)])
+
+    def draw() -> NDArray[np.int64]:
+        return _cuts(rng.dirichlet(np.full(devices, alpha), size=1), total)
+
+    cuts = _redraw(draw, least, f"unequal:{argument}")
+    return np.split(interleave(labels, rng), cuts[0, :-1])
+
+
+def split_shards(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+    """`shards:K`: exactly K classes a device; each class in equal shards to those that have it.
+
+    McMahan's shards of the label-sorted data can straddle two classes. Here the classes are dealt
+    first and then cut, so that K means K.
+    """
+    present = np.unique(labels)
+    if not argument.isdecimal() or int(argument) < 1:
+        raise InputError(f"shards:{argument}: write shards:K, K a whole number of classes from 1 up")
+    each = int(argument)
+    if each > len(present):
+        raise InputError(f"shards:{each}: there are {len(present)} classes; choose K up to {len(present)}")
+    if each * devices < len(present):
+        need = math.ceil(len(present) / devices)
+        raise InputError(
+            f"shards:{each}: {devices} devices with {each} each cannot hold all {len(present)} classes; "
+            f"choose K from {need} up, or more devices"
+        )
+    owners = _deal_classes(len(present), devices, each, rng)
+    parts: list[list[Ints]] = [[] for _ in range(devices)]
+    for label, holders in zip(present, owners, strict=True):
+        pieces = np.array_split(rng.permutation(np.flatnonzero(labels == label)), len(holders))
+        for device, piece in zip(rng.permutation(holders), pieces, strict=True):
+            parts[device].append(piece)
+    return [np.concatenate(pieces) for pieces in parts]
+
+
+SPLITS.register("iid", split_iid)
+SPLITS.register("dirichlet", split_dirichlet)
+SPLITS.register("unequal", split_unequal)
+SPLITS.register("shards", split_shards)
+
+
+def _deal_classes(classes: int, devices: int, each: int, rng: np.random.Generator) -> list[list[int]]:
+    """Return the devices that hold each class: `each` classes a device, classes as often as one another."""
+    left = np.full(classes, devices * each // classes)
+    left[rng.permutation(classes)[: devices * each % classes]] += 1
+    owners: list[list[int]] = [[] for _ in range(classes)]
+    for device in range(devices):
+        # The classes with most places left, ties at random: any other choice can run into a dead end.
+        for label in np.lexsort((rng.random(classes), -left))[:each]:
+            owners[label].append(device)
+            left[label] -= 1
+    return owners
+
+
+def _parse_alpha(name: str, argument: str, samples: int, devices: int) -> tuple[float, int]:
+    value, comma, option = argument.partition(",")
+    key, _, number = option.partition("=")
+    if comma and (key != "min" or not number.isdecimal()):
+        raise InputError(f"{name}:{argument}: write {name}:ALPHA or {name}:ALPHA,min=SAMPLES")
+    try:
+        alpha = float(value)
+    except ValueError:
+        alpha = math.nan
+    low, high = ALPHA_RANGE
+    if not low <= alpha <= high:
+        raise InputError(
+            f"{name}:{argument}: alpha must be a number above 0 ({low:g} to {high:g}), for example {name}:0.1"
+        )
+    least = max(1, int(number)) if comma else MIN_SAMPLES
+    if least * devices > samples:
+        raise InputError(
+            f"{name}:{argument}: {devices} devices with {least} samples or more need {devices * least}, "
+            f"but there are {samples}; lower it with min={samples // devices}, or use fewer devices"
+        )
+    return alpha, least
+
+
+def _cuts(shares: NDArray[np.float64], totals: Ints) -> Ints:
+    """Return where each row's samples are cut, so that piece i ends at cut i and the last holds the rest."""
+    cuts = np.floor(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
+    cuts = np.minimum(cuts, totals[:, None])
+    cuts[:, -1] = totals
+    return cuts
+
+
+def _redraw(draw: Callable[[], Ints], least: int, spec: str) -> Ints:
+    smallest = 0
+    for _ in range(REDRAWS):
+        cuts = draw()
+        sizes = np.diff(cuts, axis=1, prepend=0).sum(axis=0)
+        if sizes.min() >= least:
+            return cuts
+        smallest = max(smallest, int(sizes.min()))
+    fix = f"lower it with min={smallest}, " if smallest else "not even min=1 is met: "
+    raise InputError(
+        f"{spec}: in {REDRAWS} draws some device always had fewer than {least} samples (at best {smallest}); "
+        f"{fix}raise alpha, or use fewer devices"
+    )

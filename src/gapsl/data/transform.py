@@ -1,0 +1,117 @@
+"""From raw inputs to what a model sees: scale, shift, augment, normalise, in this order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gapsl.data.shift import Shift
+from gapsl.data.source import Source
+from gapsl.errors import InputError
+from gapsl.registry import Registry
+from gapsl.streams import torch_stream
+
+
+def to_float(inputs: Tensor) -> Tensor:
+    """Return float32 inputs: bytes scaled to [0, 1], floating point as it is."""
+    return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs.float()
+
+
+def normalise(inputs: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """Subtract each channel's mean and divide by its std."""
+    shape = (1, -1, 1, 1)
+    return (inputs - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
+
+
+def crop_flip(inputs: Tensor, generator: torch.Generator) -> Tensor:
+    """Shift each image by up to an eighth of its height, black coming in, and mirror every second one."""
+    count, _, height, width = inputs.shape
+    pad = height // 8
+    padded = F.pad(inputs, (pad, pad, pad, pad))
+    down, right = torch.randint(0, 2 * pad + 1, (2, count), generator=generator)
+    mirrored = torch.rand(count, generator=generator) < 0.5
+    # Every crop is a view of the padded images: choosing one per image copies whole rows of pixels.
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    cropped = windows[torch.arange(count), :, down, right]
+    return torch.where(mirrored.view(-1, 1, 1, 1), cropped.flip(-1), cropped)
+
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+
+AUGMENTATIONS: Registry[Augmentation] = Registry("augmentation")
+AUGMENTATIONS.register("none", lambda inputs, generator: inputs)
+AUGMENTATIONS.register("crop-flip", crop_flip)
+
+
+def apply_shift(inputs: Tensor, shift: Shift, generator: torch.Generator) -> Tensor:
+    """Return inputs in [0, 1] as this device's sensor gives them.
+
+    Nothing is clipped to [0, 1], so that noise keeps the std it was given.
+    """
+    if shift.kind == "noise":
+        return inputs + shift.values[0] * torch.randn(inputs.shape, generator=generator)
+    if shift.kind == "rotation":
+        return rotate(inputs, shift.values[0])
+    channels = inputs.shape[1]
+    if channels > 3:
+        raise InputError(f"a colour shift is for up to 3 channels, these inputs have {channels}; use +noise")
+    values = torch.tensor(shift.values, dtype=torch.float32)
+    return inputs * values[:channels].view(1, -1, 1, 1) + values[3 : 3 + channels].view(1, -1, 1, 1)
+
+
+def rotate(inputs: Tensor, degrees: float) -> Tensor:
+    """Turn images counter-clockwise about their centre, black coming in at the corners."""
+    height, width = inputs.shape[2:]
+    sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
+    # affine_grid's coordinates run from -1 to 1 along both sides, so off a square they need the ratio.
+    turn = torch.tensor([[[cosine, -sine, 0], [sine * width / height, cosine, 0]]])
+    grid = F.affine_grid(turn, [1, 1, height, width], align_corners=False)
+    return F.grid_sample(inputs, grid.expand(len(inputs), -1, -1, -1), align_corners=False)
+
+
+@dataclass(frozen=True)
+class TrainingTransform:
+    """One device's way from raw inputs to a training batch; all randomness from named streams."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augment: str
+    shift: Shift | None
+
+    def __call__(self, inputs: Tensor, seed: int, device: int, round: int, turn: int = 0) -> Tensor:
+        """Return the batch of this device in this round and turn."""
+        batch = to_float(inputs)
+        if self.shift is not None:
+            batch = apply_shift(batch, self.shift, torch_stream(seed, "shift-noise", device, round, turn))
+        batch = AUGMENTATIONS[self.augment](batch, torch_stream(seed, "augment", device, round, turn))
+        return normalise(batch, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class EvaluationTransform:
+    """The way from raw inputs to a test batch: no shift, no augmentation, nothing random."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the batch."""
+        return normalise(to_float(inputs), self.mean, self.std)
+
+
+def make_transform(
+    source: Source, augment: str | None = None, shift: Shift | None = None
+) -> TrainingTransform:
+    """Return a device's training transform; `augment` None stands for the source's default."""
+    chosen = AUGMENTATIONS.canonical(source.augment if augment is None else augment)
+    return TrainingTransform(source.mean, source.std, chosen, shift)
+
+
+def make_evaluation_transform(source: Source) -> EvaluationTransform:
+    """Return the transform of test and validation samples."""
+    return EvaluationTransform(source.mean, source.std)

@@ -1,0 +1,21 @@
+"""What can go wrong, by whose fault it is: each kind has its exit code."""
+
+from __future__ import annotations
+
+
+class GapslError(Exception):
+    """The base of everything gapsl raises on purpose; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class InputError(GapslError, ValueError):
+    """What the user gave cannot be used; the message says why and names the fix."""
+
+    exit_code = 2
+
+
+class TrainingStopped(GapslError):
+    """Training cannot go on, for example because every gradient is NaN or infinite."""
+
+    exit_code = 3

@@ -1,0 +1,105 @@
+"""The fleet in this process: every device an object, every message a function call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gapsl.halves import average, digest, model_bytes, weights_of
+from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
+from gapsl.training.checkpoint import read_tensors, write_tensors
+from gapsl.training.device import Device
+from gapsl.training.fleet import Split, Traffic, Whose
+
+EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
+
+
+class LocalFleet:
+    """Devices simulated one after another in this process.
+
+    They take turns, but no result depends on it: every device has its own model, optimizer and random
+    streams, and the strategy sorts what arrives by device.
+    """
+
+    merges = True
+
+    def __init__(
+        self,
+        devices: Mapping[int, Device],
+        infos: Mapping[int, DeviceInfo],
+        sets: Mapping[Split, EvaluationInputs],
+        *,
+        counts_traffic: bool = True,
+    ) -> None:
+        self._devices = dict(sorted(devices.items()))
+        self.devices = dict(sorted(infos.items()))
+        self._sets = sets
+        self._counts = counts_traffic
+        self.traffic = Traffic(dict.fromkeys(self.devices, 0), dict.fromkeys(self.devices, 0))
+
+    def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
+        """Run each device's forward when the server is ready for it."""
+        for id in exchange.devices:
+            upload = self._devices[id].forward(round, exchange.turn, learn=exchange.learn)
+            self._count(id, sent=upload.nbytes)
+            yield upload
+
+    def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
+        """Run each device's backward."""
+        for id, reply in sorted(replies.items()):
+            self._count(id, received=reply.nbytes)
+            self._devices[id].backward(round, reply)
+
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Average the halves and give the result to every device."""
+        merged = self._merged(weights)
+        for id, device in self._devices.items():
+            size = model_bytes(device.half.model)
+            self._count(id, sent=size if id in weights else 0, received=size)
+            device.half.model.load_state_dict(merged)
+
+    def hand_over(self, source: int, target: int) -> None:
+        """Copy a device's weights to another."""
+        giver, taker = self._devices[source].half.model, self._devices[target].half.model
+        taker.load_state_dict(giver.state_dict())
+        self._count(source, sent=model_bytes(giver))
+        self._count(target, received=model_bytes(giver))
+
+    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+        """Run an evaluation set through one half."""
+        if isinstance(whose, int):
+            model = self._devices[whose].half.model
+        else:
+            model = copy.deepcopy(self._devices[min(whose)].half.model)
+            model.load_state_dict(self._merged(whose))
+        parameter = next(model.parameters())
+        model.eval()
+        with torch.no_grad():
+            for inputs in self._sets[split]():
+                yield model(inputs.to(parameter.device, parameter.dtype))
+
+    def save(self, folder: Path) -> None:
+        """Write a file a device."""
+        for id, device in self._devices.items():
+            write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
+
+    def load(self, folder: Path) -> None:
+        """Read a file a device."""
+        for id, device in self._devices.items():
+            device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))
+
+    def digests(self) -> Mapping[int, str]:
+        """Return the SHA-256 of every half."""
+        return {id: digest(device.half.model) for id, device in self._devices.items()}
+
+    def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
+        models = [weights_of(self._devices[id].half.model) for id in sorted(weights)]
+        return average(models, [weights[id] for id in sorted(weights)])
+
+    def _count(self, id: int, *, sent: int = 0, received: int = 0) -> None:
+        if self._counts:
+            self.traffic.add(id, sent=sent, received=received)

@@ -1,0 +1,105 @@
+"""A half of a cut model with what trains it: parameters, optimizer, learning rate, clipping."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+Rate = Callable[[int], float]
+
+
+class Half:
+    """One side's model and optimizer; devices and the server each train one."""
+
+    def __init__(
+        self, model: nn.Module, make_optimizer: MakeOptimizer, rate: Rate, clip: float | None = None
+    ) -> None:
+        self.model = model
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.size = sum(p.numel() for p in self.parameters)
+        self._make_optimizer, self._rate, self._clip = make_optimizer, rate, clip
+        self.optimizer = make_optimizer(self.parameters)
+
+    def copy(self) -> Half:
+        """Return an independent half with the same weights and a fresh optimizer."""
+        return Half(copy.deepcopy(self.model), self._make_optimizer, self._rate, self._clip)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """Cut a flat vector into views shaped like the trainable parameters."""
+        pieces = torch.split(flat, [p.numel() for p in self.parameters])
+        return [piece.view_as(p) for piece, p in zip(pieces, self.parameters, strict=True)]
+
+    def step(self, round: int, gradient: Tensor | None = None) -> None:
+        """Take one optimizer step at this round's learning rate, on a flat gradient if one is given."""
+        if gradient is not None:
+            for parameter, piece in zip(self.parameters, self.views(gradient), strict=True):
+                parameter.grad = piece
+        if self._clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self._clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(round)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that has to be stored: weights and buffers, and the optimizer's state."""
+        stored = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            for slot, value in slots.items():
+                if value is not None:
+                    stored[f"optimizer.{index}.{slot}"] = torch.as_tensor(value)
+        return {name: value.detach().contiguous() for name, value in stored.items()}
+
+    def load(self, stored: Mapping[str, Tensor]) -> None:
+        """Restore what `tensors` returned; raises KeyError or RuntimeError where it does not fit."""
+        weights = {n.removeprefix("model."): t for n, t in stored.items() if n.startswith("model.")}
+        self.model.load_state_dict(weights, strict=True)
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in stored.items():
+            if name.startswith("optimizer."):
+                _, index, slot = name.split(".", 2)
+                state.setdefault(int(index), {})[slot] = value.clone()
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a detached view of a model's weights and buffers by name."""
+    return {name: value.detach() for name, value in model.state_dict().items()}
+
+
+def model_bytes(model: nn.Module) -> int:
+    """Return how many bytes a model's weights and buffers take when they are sent."""
+    return sum(value.nbytes for value in model.state_dict().values())
+
+
+def average(models: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Return the weighted mean of models' weights and buffers, added in the order given.
+
+    Whole numbers (a BatchNorm's count of batches) have no mean: the largest is taken.
+    """
+    total = sum(weights)
+    merged: dict[str, Tensor] = {}
+    for name, first in models[0].items():
+        if first.is_floating_point():
+            merged[name] = torch.zeros_like(first)
+            for model, weight in zip(models, weights, strict=True):
+                merged[name].add_(model[name], alpha=weight / total)
+        else:
+            merged[name] = torch.stack([model[name] for model in models]).amax(dim=0)
+    return merged
+
+
+def digest(model: nn.Module) -> str:
+    """Return the SHA-256 of a model's weights and buffers, names and shapes included."""
+    sha = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        sha.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
+        sha.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()

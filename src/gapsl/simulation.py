@@ -1,0 +1,295 @@
+"""From a configuration to a run in this process: data, partition, model, devices, server."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from gapsl.data import (
+    ArraySamples,
+    Batches,
+    DatasetSamples,
+    Partition,
+    Samples,
+    Source,
+    load_partition,
+    load_source,
+    make_evaluation_transform,
+    make_partition,
+    make_transform,
+)
+from gapsl.errors import InputError
+from gapsl.fleets.local import LocalFleet
+from gapsl.halves import Half
+from gapsl.models import CutReport, Split, build_model, check_cut, split
+from gapsl.strategies.base import Setting, Strategy
+from gapsl.strategies.exchange import DeviceInfo
+from gapsl.strategies.passes import Loss, Passes, cross_entropy
+from gapsl.strategies.registry import METHODS
+from gapsl.streams import global_stream, numpy_stream
+from gapsl.training.checkpoint import Checkpoints
+from gapsl.training.config import Config, OptimizerConfig
+from gapsl.training.device import Device
+from gapsl.training.fleet import Split as EvaluationSplit
+from gapsl.training.folder import RunFolder
+from gapsl.training.loop import Training, participants
+
+EVALUATION_BATCH = 256
+
+# Settings that may change between two processes of one run without making it another.
+INCIDENTAL = {"data_dir", "tensorboard", "checkpoint_every", "keep_checkpoints"}
+
+GivenModel = nn.Module | Split
+GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
+
+
+def prepare(
+    config: Config,
+    *,
+    model: GivenModel | None = None,
+    data: GivenData | None = None,
+    folder: RunFolder | None = None,
+    loss: Loss = cross_entropy,
+) -> Training:
+    """Build everything a run needs, checking it all before the first round.
+
+    `model` and `data` replace what the configuration names. With a folder, the partition is stored there,
+    or taken from there if the run was started before.
+    """
+    where = compute_device(config.device)
+    source = take_source(config, data)
+    partition = take_partition(config, source, folder)
+    counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
+    halves = take_model(config, source, model)
+    checked(halves, config, source)
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    halves = Split(halves.device.to(where, dtype), halves.server.to(where, dtype))
+
+    strategy_class = METHODS[config.method]
+    present = participants(config.devices, config.participation)
+    per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
+    total_rounds = config.rounds or (config.epochs or 1) * per_epoch
+    owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
+    fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where)
+    server = Passes(
+        make_half(halves.server, config.server_optimizer, total_rounds), seed=config.seed, loss=loss
+    )
+    setting = Setting(
+        seed=config.seed,
+        total_rounds=total_rounds,
+        rounds_per_epoch=per_epoch,
+        batches_per_round=present,
+        devices=fleet.devices,
+        reduction=config.reduction,
+        device_gradient=config.device_gradient,
+        parameters=config.parameters(),
+    )
+    strategy: Strategy = strategy_class(server, setting)
+    labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels}
+    if len(partition.validation):
+        labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
+    identity = run_identity(config, source.fingerprint)
+    checkpoints = (
+        Checkpoints(folder.checkpoints, run=identity, keep=config.keep_checkpoints) if folder else None
+    )
+    return Training(
+        config=config,
+        strategy=strategy,
+        fleet=fleet,
+        total_rounds=total_rounds,
+        rounds_per_epoch=per_epoch,
+        labels=labels,
+        proportions=counts.double() / counts.sum(dim=1, keepdim=True),
+        folder=folder,
+        checkpoints=checkpoints,
+    )
+
+
+def compute_device(name: str) -> torch.device:
+    """Return where to compute, if this machine has it."""
+    kind = name.partition(":")[0]
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if kind not in available:
+        raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps")
+    if not available[kind]:
+        raise InputError(f"this machine has no usable {kind}; choose --device cpu")
+    try:
+        where = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps") from None
+    if kind == "cuda":
+        torch.backends.cudnn.benchmark = False  # it would choose kernels by timing, and so results by chance
+        torch.backends.cudnn.deterministic = True
+    return where
+
+
+def take_source(config: Config, data: GivenData | None) -> Source:
+    """Return the data of a run: what the caller brought, or what the configuration names."""
+    if isinstance(data, Source):
+        source = data
+    elif data is not None:
+        source = source_from(*data)
+    else:
+        source = load_source(config.dataset, data_dir=config.data_dir)
+    return replace(
+        source,
+        train=limited(source.train, config.train_samples, "train_samples"),
+        test=limited(source.test, config.test_samples, "test_samples"),
+    )
+
+
+def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom") -> Source:
+    """Make a source of two datasets of (tensor, label) pairs, whose inputs are taken as they are."""
+    ours, theirs = DatasetSamples(train), DatasetSamples(test)
+    highest = max(int(s.labels.max()) if len(s) else 0 for s in (ours, theirs))
+    names = getattr(train, "classes", None)
+    classes = tuple(map(str, names)) if names else tuple(str(i) for i in range(highest + 1))
+    if len(ours) == 0:
+        raise InputError("the training dataset is empty; give at least one sample a device")
+    channels = ours.read(torch.tensor([0])).shape[1]
+    return Source(name, ours, theirs, classes, (0.0,) * channels, (1.0,) * channels)
+
+
+def limited(samples: Samples, count: int | None, setting: str) -> Samples:
+    """Return a part of the samples, the same for every seed so that runs stay comparable."""
+    if count is None or count == len(samples):
+        return samples
+    if count > len(samples):
+        raise InputError(f"{setting} is {count}, but there are only {len(samples)} samples")
+    chosen = np.sort(numpy_stream(0, "subset").permutation(len(samples))[:count])
+    return ArraySamples(samples.read(chosen), samples.labels[torch.from_numpy(chosen)])
+
+
+def take_partition(config: Config, source: Source, folder: RunFolder | None) -> Partition:
+    """Return who has what; a run that was started before keeps its partition."""
+    if folder is not None and folder.partition_file.exists():
+        partition = load_partition(folder.partition_file)
+        if partition.fingerprint != source.fingerprint:
+            raise InputError(
+                f"the data of {config.dataset} is not what {folder.path} was started with; "
+                "name the folder with the same files by --data-dir"
+            )
+        return partition
+    partition = make_partition(
+        config.partition,
+        source.train.labels,
+        classes=len(source.classes),
+        devices=config.devices,
+        seed=config.seed,
+        validation=config.validation,
+        fingerprint=source.fingerprint,
+    )
+    if folder is not None:
+        partition.save(folder.partition_file)
+    return partition
+
+
+def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
+    """Return the two halves at their start: what the caller brought, or what the configuration names."""
+    if isinstance(given, Split):
+        return copy.deepcopy(given)
+    if given is not None:
+        if config.cut is None:
+            raise InputError("a model of your own needs a cut: give cut=..., or two modules as gapsl.Split")
+        sample = source.train.read(torch.arange(min(2, len(source.train))))
+        return split(copy.deepcopy(given), config.cut, make_evaluation_transform(source)(sample))
+    with global_stream(config.seed, "model"):
+        return build_model(
+            config.model,
+            classes=len(source.classes),
+            input_shape=source.input_shape,
+            cut=config.cut,
+            width=config.width,
+            norm=config.norm,
+            dropout=config.dropout,
+            patch=config.patch,
+            pretrained=config.pretrained,
+        )
+
+
+def checked(halves: Split, config: Config, source: Source) -> CutReport:
+    """Check the cut on a dummy batch before anything is trained."""
+    return check_cut(
+        halves, input_shape=source.input_shape, classes=len(source.classes), batch_size=config.batch_size
+    )
+
+
+def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
+    """Return a half with the optimizer its settings name."""
+    return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
+
+
+def make_fleet(
+    config: Config,
+    source: Source,
+    partition: Partition,
+    owners: Sequence[np.ndarray[Any, np.dtype[np.int64]]],
+    model: nn.Module,
+    total_rounds: int,
+    where: torch.device,
+) -> LocalFleet:
+    """Return devices that all start from one model, each with its own data."""
+    augment = None if config.augment == "auto" else config.augment
+    devices: dict[int, Device] = {}
+    infos: dict[int, DeviceInfo] = {}
+    for id, indices in enumerate(owners):
+        pooled = len(owners) != len(partition.devices)
+        shift = partition.shift[id] if partition.shift is not None and not pooled else None
+        batches = Batches(
+            source.train,
+            indices,
+            seed=config.seed,
+            device=id,
+            batch_size=config.batch_size,
+            transform=make_transform(source, augment, shift),
+        )
+        half = make_half(copy.deepcopy(model), config.device_optimizer, total_rounds)
+        devices[id] = Device(id, half, batches, seed=config.seed, where=where)
+        counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
+        infos[id] = DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
+    normal = make_evaluation_transform(source)
+
+    def test() -> Iterator[Tensor]:
+        return batched(source.test, np.arange(len(source.test)), normal)
+
+    def validation() -> Iterator[Tensor]:
+        return batched(source.train, partition.validation, normal)
+
+    return LocalFleet(
+        devices, infos, {"test": test, "validation": validation}, counts_traffic=len(owners) == config.devices
+    )
+
+
+def batched(
+    samples: Samples, indices: np.ndarray[Any, np.dtype[np.int64]], transform: Any
+) -> Iterator[Tensor]:
+    """Yield samples as models see them, in order."""
+    for start in range(0, len(indices), EVALUATION_BATCH):
+        yield transform(samples.read(indices[start : start + EVALUATION_BATCH]))
+
+
+def run_identity(config: Config, fingerprint: str) -> str:
+    """Return what makes a run this run: its settings and its data."""
+    values = {name: value for name, value in config.resolved().items() if name not in INCIDENTAL}
+    text = json.dumps({"config": values, "data": fingerprint}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def folder_at(path: str | Path) -> Path:
+    """Return a path as the user meant it."""
+    return Path(path).expanduser()

@@ -1,0 +1,30 @@
+"""Non-GDA: the server steps on the leader gradient alone, devices get their plain gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gapsl.strategies.base import losses_of
+from gapsl.strategies.exchange import Outcome
+from gapsl.strategies.gapsl import Gapsl, describe, everybody
+from gapsl.strategies.passes import Contribution
+
+
+class NonGda(Gapsl):
+    """GAPSL without alignment: nobody is excluded and nothing regularised."""
+
+    summary = "ablation: the server steps on the leader gradient, devices get their plain gradients"
+
+    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+        """Step on the leader's gradient."""
+        leader = self.identify(round, gradients)
+        self.spread = leader.spread
+        found = everybody(self.select(round, gradients, leader))
+        count = len(contributions)
+        self.server.half.step(round, leader.gradient)
+        replies = {c.device: self.reply(c.activation_gradient, count) for c in contributions}
+        ids = [c.device for c in contributions]
+        details = describe(leader, found, range(count), ids, weight=0.0)
+        return Outcome(replies, losses_of(contributions), angles=leader.angles, details=details)

@@ -1,0 +1,128 @@
+"""EPSL: part of the last-layer gradients is averaged over devices, back-propagated once and broadcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gapsl.strategies.base import Parameters, losses_of
+from gapsl.strategies.exchange import Exchange, Outcome, Upload
+from gapsl.strategies.passes import Contribution
+from gapsl.strategies.psl import Psl
+
+
+class EpslParameters(Parameters):
+    """EPSL's settings."""
+
+    phi: float = Field(0.5, ge=0, le=1, description="share of each batch whose gradients are averaged")
+    hidden: Literal["mean", "per-device"] = Field(
+        "mean",
+        description="hidden activations for the averaged rows: of the devices' mean activations, or each own",
+    )
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A device's forward pass whose backward has to wait for the other devices' last-layer gradients."""
+
+    upload: Upload
+    loss: float
+    logits: Tensor
+    activations: Tensor
+    last: Tensor  # d L_i / d logits
+    statistics: list[tuple[Tensor, Tensor]]
+
+
+class Epsl(Psl):
+    """Efficient parallel split learning with a fixed cut; phi = 0 is PSL."""
+
+    summary = "efficient PSL: last-layer gradients of a share phi of each batch averaged and broadcast"
+    section: ClassVar[str | None] = "epsl"
+    parameters: ClassVar[type[Parameters]] = EpslParameters
+
+    @property
+    def chosen(self) -> EpslParameters:
+        """This run's parameters."""
+        assert isinstance(self.setting.parameters, EpslParameters)
+        return self.setting.parameters
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Average the last-layer gradients of the first rows, and combine as PSL does."""
+        if self.chosen.phi == 0:
+            return super().step(round, exchange, uploads, measure=measure)
+        waiting = sorted((self._forward(upload) for upload in uploads), key=lambda w: w.upload.device)
+        angles = self.measure_angles([w.upload for w in waiting]) if measure else None
+        finite = {w.upload.device: w for w in waiting if math.isfinite(w.loss)}
+        shared = math.ceil(self.chosen.phi * len(waiting[0].last))
+        averaged = self._averaged(list(finite.values()), shared) if finite else waiting[0].last[:shared]
+        own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
+        rows = self.server.rows(len(exchange.devices))
+        arrived: dict[int, Contribution] = {}
+        for w in waiting:
+            row = rows[exchange.devices.index(w.upload.device)]
+            arrived[w.upload.device] = self._backward(w, torch.cat([own, w.last[shared:]]), row)
+
+        def combine(contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+            total = self.reduce(gradients, range(len(contributions)))
+            if self.chosen.hidden == "mean":
+                on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
+                # At PSL's scale: as if every one of the devices had contributed this gradient.
+                total.add_(on_weights, alpha=1 if self.setting.reduction == "mean" else len(contributions))
+            else:
+                ids = [c.device for c in contributions]
+                broadcast = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
+            self.server.half.step(round, total)
+            replies = {
+                c.device: self.reply(
+                    torch.cat([broadcast, c.activation_gradient[shared:]]), len(contributions)
+                )
+                for c in contributions
+            }
+            return Outcome(replies, losses_of(contributions), angles=angles)
+
+        return self.finish(exchange, arrived, rows, combine)
+
+    def _forward(self, upload: Upload) -> Waiting:
+        logits, activations, statistics = self.server.logits(upload)
+        loss = self.server.loss(logits, upload.labels, upload.device)
+        (last,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        return Waiting(upload, loss.item(), logits, activations, last, statistics)
+
+    def _backward(self, w: Waiting, last: Tensor, row: Tensor) -> Contribution:
+        inputs = [*self.server.half.parameters, w.activations]
+        gradients = torch.autograd.grad(w.logits, inputs, last, materialize_grads=True)
+        return Contribution(
+            w.upload, w.loss, self.server.flatten(gradients[:-1], row), gradients[-1], w.statistics
+        )
+
+    def _through_mean(self, waiting: Sequence[Waiting], shared: int) -> tuple[Tensor, Tensor]:
+        """Back-propagate the averaged rows once, through the devices' mean activations."""
+        first = waiting[0].upload
+        activations = self._mean(
+            [w.upload.device for w in waiting], [w.activations[:shared] for w in waiting]
+        )
+        mean = Upload(-1, first.round, first.turn, activations, first.labels)
+        logits, activations, _ = self.server.logits(mean)
+        inputs = [*self.server.half.parameters, activations]
+        last = self._averaged(waiting, shared)
+        gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)
+        return self.server.flatten(gradients[:-1]), gradients[-1]
+
+    def _averaged(self, waiting: Sequence[Waiting], shared: int) -> Tensor:
+        return self._mean([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
+
+    def _mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
+        """Return the devices' mean, weighted by their amounts of data."""
+        samples = [self.setting.devices[device].samples for device in devices]
+        total = torch.zeros_like(tensors[0])
+        for tensor, count in zip(tensors, samples, strict=True):
+            total.add_(tensor.detach(), alpha=count / sum(samples))
+        return total

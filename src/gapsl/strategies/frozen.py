@@ -1,0 +1,27 @@
+"""Frozen: PSL whose client-side models stay at their common start; what any cleverness must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from gapsl.strategies.exchange import Exchange, Outcome
+from gapsl.strategies.passes import Contribution
+from gapsl.strategies.psl import Psl
+
+
+class Frozen(Psl):
+    """The server learns on the devices' random features; nothing is sent back."""
+
+    summary = "baseline: PSL with the devices' halves left at their common start"
+
+    def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
+        """Ask for activations without learning."""
+        for exchange in super().exchanges(round, present):
+            yield replace(exchange, learn=False)
+
+    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+        """Step as PSL does, and reply to nobody."""
+        return replace(super().combine(round, contributions, gradients), replies={})

@@ -1,0 +1,26 @@
+"""PSL: one server-side model for all, a client-side model for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gapsl.alignment import pairwise_angles
+from gapsl.strategies.base import Parallel, losses_of
+from gapsl.strategies.exchange import Outcome
+from gapsl.strategies.passes import Contribution
+
+
+class Psl(Parallel):
+    """Parallel split learning: the devices' losses are reduced to one, and everybody follows it."""
+
+    summary = "parallel split learning: one shared server half, every device trains its own half"
+
+    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+        """Step on the reduced gradient and return each device its own."""
+        count = len(contributions)
+        angles = pairwise_angles(gradients)
+        self.server.half.step(round, self.reduce(gradients, range(count)))
+        replies = {c.device: self.reply(c.activation_gradient, count) for c in contributions}
+        return Outcome(replies, losses_of(contributions), angles=angles)

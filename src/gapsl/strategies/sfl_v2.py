@@ -1,0 +1,35 @@
+"""SFL v2: one server-side model, which takes the devices one after another in a random order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gapsl.strategies.base import nothing
+from gapsl.strategies.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.strategies.sfl import ClientAveraging
+from gapsl.streams import numpy_stream
+
+
+class SflV2(ClientAveraging):
+    """Split federated learning, version 2."""
+
+    summary = "split federated learning v2: one server half, devices in random order; client halves averaged"
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Take one server step per device, in this round's random order."""
+        by_device = {upload.device: upload for upload in uploads}
+        angles = self.measure_angles(list(by_device.values())) if measure else None
+        replies: dict[int, Reply] = {}
+        losses: dict[int, float] = {}
+        stream = numpy_stream(self.setting.seed, "sfl-order", round=round)
+        for device in stream.permutation(sorted(by_device)).tolist():
+            contribution = self.server.first_order(by_device[device])
+            if contribution.finite:
+                replies[device] = self.train_once(self.server, round, contribution)
+                losses[device] = contribution.loss
+            else:
+                replies[device] = nothing(by_device[device])
+        skipped = tuple(sorted(replies.keys() - losses.keys()))
+        return Outcome(replies, dict(sorted(losses.items())), skipped, angles)

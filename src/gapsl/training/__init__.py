@@ -1,0 +1,1 @@
+"""Training: one loop for every method and every fleet, with its files."""

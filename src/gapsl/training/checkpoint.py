@@ -1,0 +1,137 @@
+"""Checkpoints: a folder with safetensors and one JSON file, there as a whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gapsl.errors import InputError
+from gapsl.halves import Half
+from gapsl.training.files import fsync_folder, write_json
+
+SCHEMA = 1
+KIND = "gapsl-checkpoint"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A stored round: where it is, and what its JSON file says."""
+
+    folder: Path
+    round: int
+    state: Mapping[str, Any]
+
+    def load_half(self, name: str, half: Half) -> None:
+        """Restore a half from its file."""
+        try:
+            half.load(read_tensors(self.folder / f"{name}.safetensors", half.parameters[0].device))
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"checkpoint {self.folder} does not fit this model: {error}; "
+                "it was written by a run with other settings"
+            ) from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to a safetensors file."""
+    save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, path)
+
+
+def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    try:
+        return load_file(path, device=str(where))
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}; {_way_out(path.parent)}") from None
+
+
+class Checkpoints:
+    """The checkpoints of a run; the newest few are kept."""
+
+    def __init__(self, folder: Path, *, run: str, keep: int) -> None:
+        self.folder, self.run, self.keep = folder, run, keep
+
+    def write(self, round: int, halves: Mapping[str, Half], fleet: Any, state: Mapping[str, Any]) -> Path:
+        """Store a round; a crash at any moment leaves the older checkpoints as they were."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        final = self.folder / f"round-{round:06d}"
+        draft = self.folder / f".draft-{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            for name, half in halves.items():
+                write_tensors(draft / f"{name}.safetensors", half.tensors())
+            fleet.save(draft)
+            files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
+            for name in files:
+                with (draft / name).open("rb+") as file:
+                    os.fsync(file.fileno())
+            header = {"kind": KIND, "schema": SCHEMA, "run": self.run, "round": round}
+            write_json(draft / "state.json", {**header, "state": state, "files": files})
+            shutil.rmtree(final, ignore_errors=True)
+            draft.rename(final)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise InputError(
+                f"could not write checkpoint {final}: {error.strerror or error}; free some space and "
+                f"go on with: gapsl resume {self.folder.parent}"
+            ) from None
+        fsync_folder(self.folder)
+        for old in self.found()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        return final
+
+    def found(self) -> list[Path]:
+        """Return the folders of all checkpoints, oldest first."""
+        return sorted(path for path in self.folder.glob("round-*") if path.is_dir())
+
+    def latest(self) -> Checkpoint | None:
+        """Read and check the newest checkpoint; None if there is none yet."""
+        for draft in self.folder.glob(".draft-*"):  # left by a killed process
+            shutil.rmtree(draft, ignore_errors=True)
+        found = self.found()
+        return self.read(found[-1]) if found else None
+
+    def read(self, folder: Path) -> Checkpoint:
+        """Read a checkpoint's JSON file and check that every file is what was written."""
+        try:
+            header = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            kind, schema, files = header["kind"], header["schema"], dict(header["files"])
+            round, run, state = int(header["round"]), header["run"], header["state"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"checkpoint {folder} is damaged: {error}; {_way_out(folder)}") from None
+        if kind != KIND or schema != SCHEMA:
+            raise InputError(
+                f"checkpoint {folder} has format {kind!r} version {schema}, this gapsl reads version {SCHEMA}; "
+                "use the gapsl version that wrote it (environment.json names it)"
+            )
+        if run != self.run:
+            raise InputError(
+                f"checkpoint {folder} belongs to another run (its settings or data differ); {_way_out(folder)}"
+            )
+        for name, expected in files.items():
+            if not (folder / name).is_file() or _sha256(folder / name) != expected:
+                raise InputError(
+                    f"checkpoint {folder} is damaged: {name} is not what was written; {_way_out(folder)}"
+                )
+        return Checkpoint(folder, round, state)
+
+
+def _way_out(folder: Path) -> str:
+    return f"delete {folder} to go on from the checkpoint before it"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

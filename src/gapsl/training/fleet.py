@@ -1,0 +1,68 @@
+"""What every fleet promises: the ways in which the server reaches its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
+
+Split = Literal["test", "validation"]
+Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves with these weights
+
+
+@dataclass
+class Traffic:
+    """Bytes by device since the start of the run, as the device counts them."""
+
+    sent: dict[int, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
+
+    def add(self, device: int, *, sent: int = 0, received: int = 0) -> None:
+        """Count what one device sent and received."""
+        self.sent[device] = self.sent.get(device, 0) + sent
+        self.received[device] = self.received.get(device, 0) + received
+
+
+class Fleet(Protocol):
+    """The devices of a run, wherever they are."""
+
+    devices: Mapping[int, DeviceInfo]
+    traffic: Traffic
+    merges: bool  # whether anybody may see the client-side models and average them
+
+    def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
+        """Let the devices of an exchange run to the cut; yields uploads as they arrive."""
+        ...
+
+    def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
+        """Let the devices run back from the cut."""
+        ...
+
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Replace every device's half by the weighted mean, at the parameter server."""
+        ...
+
+    def hand_over(self, source: int, target: int) -> None:
+        """Move the client-side model from one device to another; optimizers stay."""
+        ...
+
+    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+        """Yield the activations of an evaluation set, batch by batch in order, without training."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Store every device's state in a folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Restore every device's state from a folder."""
+        ...
+
+    def digests(self) -> Mapping[int, str]:
+        """Return the SHA-256 of every device's half."""
+        ...

@@ -1,0 +1,141 @@
+"""A run's folder: settings, environment, partition, one record a round, result and checkpoints."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gapsl.errors import InputError
+from gapsl.training.config import Config, make_config, read_yaml
+from gapsl.training.environment import describe_environment
+from gapsl.training.files import fsync_folder, plain, write_json, write_text
+
+RESULT_SCHEMA = 1
+
+
+class RunFolder:
+    """Where one run's files are, and how they are read and written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.partition_file = path / "partition.json"
+        self.records_file = path / "records.jsonl"
+        self.result_file = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+
+    @staticmethod
+    def create(path: Path, config: Config, custom: Mapping[str, str]) -> RunFolder:
+        """Start a run in a folder that has none; `custom` names the objects a caller brought."""
+        folder = RunFolder(path)
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file; choose another folder with --out")
+        if folder.config_file.exists():
+            raise InputError(
+                f"{path} has another run in it; go on with it by: gapsl resume {path} - "
+                "or choose another folder with --out"
+            )
+        if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
+            raise InputError(f"{path} is not empty and has no run in it; choose another folder with --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
+            write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
+            write_json(path / "environment.json", describe_environment())
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {path}: {error.strerror or error}; choose another --out"
+            ) from None
+        return folder
+
+    @staticmethod
+    def open(path: Path) -> RunFolder:
+        """Open the folder of a run that was started before."""
+        folder = RunFolder(path)
+        if not folder.config_file.is_file():
+            raise InputError(
+                f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {path}"
+            )
+        return folder
+
+    def config(self) -> tuple[Config, dict[str, str]]:
+        """Return the run's settings, and the names of the objects it was given from Python."""
+        values = read_yaml(self.config_file)
+        custom = values.pop("custom", {})
+        return make_config(values), dict(custom)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep two processes from training in one folder; the lock ends with the process."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"another process is training in {self.path}; wait for it or stop it"
+                ) from None
+            yield
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a round's record."""
+        with self.records_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Read the records; a last line cut short by a crash is left out."""
+        if not self.records_file.is_file():
+            return
+        with self.records_file.open(encoding="utf-8") as file:
+            for line in file:
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    if line.endswith("\n"):
+                        raise InputError(
+                            f"{self.records_file} is damaged; delete the folder's checkpoints and "
+                            "records.jsonl to train it again"
+                        ) from None
+                    return
+
+    def sync_records(self) -> None:
+        """Make the records survive a power cut, so that no checkpoint is newer than they are."""
+        if self.records_file.is_file():
+            with self.records_file.open("rb+") as file:
+                os.fsync(file.fileno())
+            fsync_folder(self.path)
+
+    def forget_after(self, round: int) -> list[dict[str, Any]]:
+        """Drop the records of rounds that will be trained again; returns those that stay."""
+        kept = [record for record in self.records() if record["round"] <= round]
+        write_text(self.records_file, "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the finished run's result, None if it has not finished."""
+        return read_result(self.result_file) if self.result_file.exists() else None
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write the result; a run with one is finished."""
+        write_json(self.result_file, {"schema": RESULT_SCHEMA, **result})
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a result file, or say why not."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        schema = result["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a result of gapsl: {error}") from None
+    if schema != RESULT_SCHEMA:
+        raise InputError(
+            f"{path} has schema version {schema}, this gapsl reads {RESULT_SCHEMA}; "
+            "use the gapsl version that wrote it (environment.json names it)"
+        )
+    return dict(result)

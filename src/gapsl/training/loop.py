@@ -1,0 +1,324 @@
+"""The one loop: collect, step, deliver, record; evaluate and checkpoint when due."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gapsl.errors import InputError, TrainingStopped
+from gapsl.halves import digest
+from gapsl.strategies.base import Strategy
+from gapsl.strategies.exchange import Exchange, Outcome, Upload
+from gapsl.streams import random_subset
+from gapsl.training.checkpoint import Checkpoint, Checkpoints
+from gapsl.training.config import Config
+from gapsl.training.convergence import converged_epoch
+from gapsl.training.evaluation import evaluate
+from gapsl.training.fleet import Fleet, Split
+from gapsl.training.folder import RunFolder
+from gapsl.training.observers import Observer, Started
+
+PATIENCE = 10  # rounds running that a device may be non-finite before training stops
+WHOLE_MATRIX = 20  # up to so many devices every round's record has all pairwise angles
+
+
+@dataclass
+class Training:
+    """A run in progress: who trains, how far it is, and where its files go."""
+
+    config: Config
+    strategy: Strategy
+    fleet: Fleet
+    total_rounds: int
+    rounds_per_epoch: int
+    labels: Mapping[Split, Tensor]  # of the evaluation sets
+    proportions: Tensor  # (S, C), the devices' own label proportions
+    folder: RunFolder | None = None
+    checkpoints: Checkpoints | None = None
+    observers: Sequence[Observer] = ()
+    stop: Callable[[], bool] = lambda: False  # asked after every round
+
+    round: int = 0  # the last one done
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0  # of training, earlier processes included
+    failing: dict[int, int] = field(default_factory=dict)  # rounds running that a device was non-finite
+
+    @property
+    def device_count(self) -> int:
+        """The devices of the run as configured; the baseline `central` has them in one pool."""
+        return len(self.proportions)
+
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go back to a checkpoint, or to the start if there is none."""
+        if checkpoint is not None:
+            for name, half in self.strategy.halves().items():
+                checkpoint.load_half(name, half)
+            state = checkpoint.state
+            try:
+                self.fleet.load(checkpoint.folder)
+                self.strategy.load_state(state["strategy"])
+                self.fleet.traffic.sent = {int(d): n for d, n in state["sent"].items()}
+                self.fleet.traffic.received = {int(d): n for d, n in state["received"].items()}
+                self.failing = {int(d): n for d, n in state["failing"].items()}
+                self.seconds = float(state["seconds"])
+            except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+                raise InputError(
+                    f"checkpoint {checkpoint.folder} does not fit this run: {error}; "
+                    f"delete it to go on from the one before it"
+                ) from None
+            self.round = checkpoint.round
+        if self.folder is not None:
+            kept = self.folder.forget_after(self.round)
+            self.history = [r["evaluation"] for r in kept if r.get("evaluation")]
+
+    def run(self) -> dict[str, Any] | None:
+        """Train to the end and return the result; None if it was asked to stop before."""
+        started = Started(
+            self.config.method,
+            self.config.seed,
+            self.device_count,
+            self.round + 1,
+            self.total_rounds,
+            self.rounds_per_epoch,
+        )
+        for observer in self.observers:
+            observer.started(started)
+        try:
+            while self.round < self.total_rounds:
+                self._one_round(self.round + 1)
+                if self.stop() and self.round < self.total_rounds:
+                    self._checkpoint()
+                    return None
+            return self._finish()
+        finally:
+            for observer in self.observers:
+                observer.closed()
+
+    def _one_round(self, round: int) -> None:
+        begun = time.perf_counter()
+        before = (dict(self.fleet.traffic.sent), dict(self.fleet.traffic.received))
+        evaluates = round % self._evaluate_every == 0 or round == self.total_rounds
+        measure = self.config.angles == "all" or (self.config.angles == "auto" and evaluates)
+        seconds = {"collect": 0.0, "server": 0.0, "deliver": 0.0, "move": 0.0}
+        outcomes = [
+            (exchange, self._exchange(round, exchange, measure, seconds))
+            for exchange in self.strategy.exchanges(round, self.present(round))
+        ]
+        weights = self.strategy.averaging(round)
+        if weights is not None:
+            with timed(seconds, "move"):
+                self.fleet.average(weights)
+        self._watch(round, [outcome for _, outcome in outcomes])
+        self.round = round
+        self.seconds += time.perf_counter() - begun
+        record = self._record(round, outcomes, before, seconds)
+        record["averaged"] = weights is not None
+        if evaluates:
+            with timed(seconds, "evaluate"):
+                record["evaluation"] = self._evaluate(round, "validation" if self._validates else "test")
+            self.history.append(record["evaluation"])
+        if self.folder is not None:
+            self.folder.append(record)
+        for observer in self.observers:
+            observer.round(record)
+        if round % self.config.checkpoint_every == 0 or round == self.total_rounds:
+            self._checkpoint()
+
+    def _exchange(self, round: int, exchange: Exchange, measure: bool, seconds: dict[str, float]) -> Outcome:
+        if exchange.hand_over is not None:
+            with timed(seconds, "move"):
+                self.fleet.hand_over(*exchange.hand_over)
+        begun, waited = time.perf_counter(), seconds["collect"]
+        uploads = clocked(self.fleet.collect(round, exchange), seconds)
+        outcome = self.strategy.step(round, exchange, uploads, measure=measure)
+        seconds["server"] += time.perf_counter() - begun - (seconds["collect"] - waited)
+        with timed(seconds, "deliver"):
+            self.fleet.deliver(round, outcome.replies)
+        return outcome
+
+    def present(self, round: int) -> tuple[int, ...]:
+        """Return the devices that take part in a round."""
+        devices = sorted(self.fleet.devices)
+        count = participants(len(devices), self.config.participation)
+        if count == len(devices):
+            return tuple(devices)
+        drawn = random_subset(len(devices), count, self.config.seed, "participation", round=round)
+        return tuple(devices[i] for i in drawn)
+
+    @property
+    def _evaluate_every(self) -> int:
+        return self.config.evaluate_every or self.rounds_per_epoch
+
+    @property
+    def _validates(self) -> bool:
+        return "validation" in self.labels
+
+    def _watch(self, round: int, outcomes: Sequence[Outcome]) -> None:
+        """Warn of devices whose numbers are not finite, and stop where it is hopeless."""
+        skipped = sorted({device for outcome in outcomes for device in outcome.skipped})
+        trained = {device for outcome in outcomes for device in outcome.losses} - set(skipped)
+        for device in trained:
+            self.failing.pop(device, None)
+        for device in skipped:
+            self.failing[device] = self.failing.get(device, 0) + 1
+            message = f"round {round}: device {device} skipped, its loss or gradient is not finite"
+            for observer in self.observers:
+                observer.warned(message)
+        lasting = [device for device, rounds in self.failing.items() if rounds >= PATIENCE]
+        if lasting or (skipped and not trained):
+            found = self.checkpoints.found() if self.checkpoints is not None else []
+            last = str(found[-1]) if found else "none"
+            who = (
+                f"device {lasting[0]} has had no finite loss or gradient for {PATIENCE} rounds"
+                if lasting
+                else f"no device has a finite loss and gradient (devices {', '.join(map(str, skipped))})"
+            )
+            raise TrainingStopped(
+                f"training stopped in round {round}: {who}; last checkpoint: {last}. "
+                "A smaller learning rate, clipping (server_optimizer.clip) or cleaner inputs may help"
+            )
+
+    def _record(
+        self,
+        round: int,
+        outcomes: Sequence[tuple[Exchange, Outcome]],
+        before: tuple[dict[int, int], dict[int, int]],
+        seconds: dict[str, float],
+    ) -> dict[str, Any]:
+        losses: dict[int, list[float]] = {}
+        for _, outcome in outcomes:
+            for device, loss in outcome.losses.items():
+                losses.setdefault(device, []).append(loss)
+        every = [loss for found in losses.values() for loss in found]
+        last = outcomes[-1][1]
+        traffic = self.fleet.traffic
+        record: dict[str, Any] = {
+            "round": round,
+            "epoch": round / self.rounds_per_epoch,
+            "loss": sum(every) / len(every) if every else None,
+            "losses": {device: sum(found) / len(found) for device, found in sorted(losses.items())},
+            "skipped": sorted({device for _, outcome in outcomes for device in outcome.skipped}),
+            "bytes_sent": [traffic.sent[d] - before[0].get(d, 0) for d in sorted(traffic.sent)],
+            "bytes_received": [traffic.received[d] - before[1].get(d, 0) for d in sorted(traffic.received)],
+            "seconds": seconds,
+            **last.details,
+        }
+        if last.angles is not None and len(last.angles) > 1:
+            upper = last.angles[tuple(torch.triu_indices(*last.angles.shape, offset=1))]
+            record["angle_mean"] = float(upper.mean())
+            if len(last.angles) <= WHOLE_MATRIX or round % self._evaluate_every == 0:
+                record["angles"] = [[round_angle(a) for a in row] for row in last.angles.tolist()]
+        return record
+
+    def _evaluate(self, round: int, split: Split) -> dict[str, Any]:
+        measures = evaluate(
+            self.fleet,
+            self.strategy.server_model(),
+            split,
+            self.labels[split],
+            self.proportions,
+            shared=self.strategy.shared_half(),
+        )
+        traffic = self.fleet.traffic
+        return {
+            "round": round,
+            "epoch": round / self.rounds_per_epoch,
+            "split": split,
+            **measures,
+            "bytes_sent": [traffic.sent[d] for d in sorted(traffic.sent)],
+            "bytes_received": [traffic.received[d] for d in sorted(traffic.received)],
+            "seconds": self.seconds,
+        }
+
+    def _checkpoint(self) -> None:
+        if self.checkpoints is None or self.folder is None:
+            return
+        self.folder.sync_records()
+        traffic = self.fleet.traffic
+        state = {
+            "strategy": self.strategy.state(),
+            "sent": traffic.sent,
+            "received": traffic.received,
+            "failing": self.failing,
+            "seconds": self.seconds,
+        }
+        self.checkpoints.write(self.round, self.strategy.halves(), self.fleet, state)
+
+    def _finish(self) -> dict[str, Any]:
+        # With a validation split the test set is read here, once.
+        final = self._evaluate(self.round, "test") if self._validates else dict(self.history[-1])
+        if self._validates:
+            final["validation"] = dict(self.history[-1])
+        final["weights_sha256"] = self._weights_sha256()
+        final["converged_epoch"] = converged_epoch(
+            [(entry["epoch"], entry["device_mean"]) for entry in self.history]
+        )
+        result = {
+            "method": self.strategy_name,
+            "seed": self.config.seed,
+            "rounds": self.total_rounds,
+            "rounds_per_epoch": self.rounds_per_epoch,
+            "config": self.config.resolved(),
+            "final": final,
+            "history": self.history,
+        }
+        if self.folder is not None:
+            self.folder.write_result(result)
+        for observer in self.observers:
+            observer.finished(result)
+        return result
+
+    @property
+    def strategy_name(self) -> str:
+        """The method's registered name."""
+        return str(self.config.resolved()["method"])
+
+    def _weights_sha256(self) -> str:
+        sha = hashlib.sha256()
+        for name, half in self.strategy.halves().items():
+            sha.update(f"{name}={digest(half.model)};".encode())
+        for device, found in sorted(self.fleet.digests().items()):
+            sha.update(f"device-{device:04d}={found};".encode())
+        return sha.hexdigest()
+
+
+def participants(devices: int, fraction: float) -> int:
+    """Return how many devices a fraction of them is: at least one."""
+    return max(1, math.floor(devices * fraction + 0.5))
+
+
+def round_angle(angle: float) -> float:
+    """Return an angle with four decimals: a hundredth of a degree is enough for a record."""
+    return float(f"{angle:.4f}")
+
+
+def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Upload]:
+    """Pass uploads on, counting the time spent waiting for them."""
+    iterator = iter(uploads)
+    while True:
+        with timed(seconds, "collect"):
+            upload = next(iterator, None)
+        if upload is None:
+            return
+        yield upload
+
+
+class timed:  # noqa: N801 - reads as a word where it is used
+    """Add the time spent inside the block to one entry of a dictionary."""
+
+    def __init__(self, seconds: dict[str, float], phase: str) -> None:
+        self._seconds, self._phase = seconds, phase
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self._begun
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
