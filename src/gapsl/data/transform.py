@@ -69,7 +69,7 @@ def rotate(inputs: Tensor, degrees: float) -> Tensor:
     height, width = inputs.shape[2:]
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     # affine_grid's coordinates run from -1 to 1 along both sides, so off a square they need the ratio.
-    turn = torch.tensor([[[cosine, -sine, 0], [sine * width / height, cosine, 0]]])
+    turn = torch.tensor([[[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]])
     grid = F.affine_grid(turn, [1, 1, height, width], align_corners=False)
     return F.grid_sample(inputs, grid.expand(len(inputs), -1, -1, -1), align_corners=False)
 

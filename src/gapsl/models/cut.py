@@ -69,8 +69,8 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
         if next(half.parameters(), None) is None:
             why = "no layer" if len(list(half.children())) == 0 else "no parameters"
             raise CutError(
-                f"the cut {at!r} leaves the {side} with {why}, so it has nothing to train; "
-                f"cut elsewhere, the device's last layer can be {', '.join(cuts_of(module)) or 'none of this module'}"
+                f"the cut {at!r} leaves the {side} with {why}, so it has nothing to train; cut elsewhere, "
+                f"the device's last layer can be {', '.join(cuts_of(module)) or 'none of this module'}"
             )
     lost = module.state_dict().keys() - halves.device.state_dict().keys() - halves.server.state_dict().keys()
     if lost:

@@ -29,7 +29,7 @@ class TensorBoard(Observer):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"') from None
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder))
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Write a round's numbers."""
@@ -45,8 +45,8 @@ class TensorBoard(Observer):
         numbers.update({f"accuracy/{name}": evaluation.get(name) for name in MEASURES})
         for name, value in numbers.items():
             if value is not None:
-                self._writer.add_scalar(name, value, record["round"])  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, record["round"])
 
     def closed(self) -> None:
         """Flush what is written."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()

@@ -113,12 +113,12 @@ class Checkpoints:
             raise InputError(f"checkpoint {folder} is damaged: {error}; {_way_out(folder)}") from None
         if kind != KIND or schema != SCHEMA:
             raise InputError(
-                f"checkpoint {folder} has format {kind!r} version {schema}, this gapsl reads version {SCHEMA}; "
+                f"checkpoint {folder} has format {kind!r} version {schema}, this gapsl reads {SCHEMA}; "
                 "use the gapsl version that wrote it (environment.json names it)"
             )
         if run != self.run:
             raise InputError(
-                f"checkpoint {folder} belongs to another run (its settings or data differ); {_way_out(folder)}"
+                f"checkpoint {folder} belongs to another run, its settings or data differ; {_way_out(folder)}"
             )
         for name, expected in files.items():
             if not (folder / name).is_file() or _sha256(folder / name) != expected:

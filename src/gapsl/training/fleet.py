@@ -31,9 +31,13 @@ class Traffic:
 class Fleet(Protocol):
     """The devices of a run, wherever they are."""
 
-    devices: Mapping[int, DeviceInfo]
     traffic: Traffic
     merges: bool  # whether anybody may see the client-side models and average them
+
+    @property
+    def devices(self) -> Mapping[int, DeviceInfo]:
+        """What is known of each device."""
+        ...
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Let the devices of an exchange run to the cut; yields uploads as they arrive."""

@@ -211,7 +211,7 @@ class Training:
             **last.details,
         }
         if last.angles is not None and len(last.angles) > 1:
-            upper = last.angles[tuple(torch.triu_indices(*last.angles.shape, offset=1))]
+            upper = last.angles[torch.ones_like(last.angles).triu(diagonal=1).bool()]
             record["angle_mean"] = float(upper.mean())
             if len(last.angles) <= WHOLE_MATRIX or round % self._evaluate_every == 0:
                 record["angles"] = [[round_angle(a) for a in row] for row in last.angles.tolist()]

@@ -39,9 +39,9 @@ class HiddenFlatten(Net):
         return self.head(self.features(x).flatten(1))
 
 
-class HiddenRelu(Net):
+class HiddenTanh(Net):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(F.relu(self.flatten(self.features(x))))
+        return self.head(torch.tanh(self.dropout(self.flatten(self.features(x)))))
 
 
 class HiddenDropout(Net):
@@ -176,7 +176,7 @@ def test_a_parameter_outside_the_children_is_refused_by_name() -> None:
         split(Token(), 1)
 
 
-@pytest.mark.parametrize("module", [HiddenFlatten(), HiddenRelu(), HiddenDropout()])
+@pytest.mark.parametrize("module", [HiddenFlatten(), HiddenTanh(), HiddenDropout()])
 def test_a_module_that_is_no_chain_is_refused_on_a_sample(module: nn.Module) -> None:
     with pytest.raises(CutError, match=r"nn\.Flatten .* or give the two halves directly"):
         split(module, "features.0", SAMPLE)

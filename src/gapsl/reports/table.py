@@ -1,0 +1,60 @@
+"""Results side by side in a table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+ACCURACIES = ("device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local")
+HEADINGS = {"device_mean": "mean", "device_std": "std", "device_min": "min", "device_max": "max"}
+
+
+def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table with a row a method, in the order given; several seeds become mean ± spread."""
+    methods: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        methods.setdefault(result["method"], []).append(result)
+    table = Table(title=title(results), title_justify="left", box=None, pad_edge=False, collapse_padding=True)
+    table.add_column("method", style="bold", no_wrap=True)
+    for name in ACCURACIES:
+        table.add_column(HEADINGS.get(name, name), justify="right", no_wrap=True)
+    for name in ("MB up", "MB down", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for method, runs in methods.items():
+        finals = [run["final"] for run in runs]
+        cells = [spread([final[name] for final in finals]) for name in ACCURACIES]
+        up = statistics.mean(sum(final["bytes_sent"]) for final in finals) / 1e6
+        down = statistics.mean(sum(final["bytes_received"]) for final in finals) / 1e6
+        seconds = statistics.mean(final["seconds"] for final in finals)
+        table.add_row(method, *cells, f"{up:.1f}", f"{down:.1f}", f"{seconds:.0f}")
+    return table
+
+
+def title(results: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the results have in common."""
+    config = results[0]["config"]
+    seeds = sorted({result["seed"] for result in results})
+    return (
+        f"{config['dataset']}, {config['model']}, {config['devices']} devices, {config['partition']}, "
+        f"{results[0]['rounds']} rounds, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    )
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """Return one accuracy in percent, or mean ± sample standard deviation of several."""
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return "-"
+    if len(known) == 1:
+        return f"{known[0]:.1f}"
+    return f"{statistics.mean(known):.1f}±{statistics.stdev(known):.1f}"
+
+
+LEGEND = (
+    "Accuracy in % on the test set. mean, std, min, max: over devices, each with its own half;\n"
+    "ensemble: of the devices' mean prediction; merged: of their averaged halves;\n"
+    "local: on each device's own label mix. MB: all devices together. s: training time."
+)
