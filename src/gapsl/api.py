@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch.utils.data import Dataset
 from gapsl.data import Source
 from gapsl.errors import InputError
 from gapsl.models import Split
-from gapsl.simulation import prepare
+from gapsl.simulation import Progress, prepare
 from gapsl.strategies.passes import Loss, cross_entropy
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml
 from gapsl.training.folder import RunFolder
@@ -33,6 +32,7 @@ def train(
     observers: Sequence[Observer] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> dict[str, Any] | None:
     """Train one method and return its result (what `result.json` holds); None if `stop` ended it early.
@@ -63,6 +63,7 @@ def train(
         observers=observers,
         stop=stop,
         loss=loss,
+        progress=progress,
     )
 
 
@@ -74,6 +75,7 @@ def resume(
     observers: Sequence[Observer] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
+    progress: Progress | None = None,
     **incidental: Any,
 ) -> dict[str, Any] | None:
     """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
@@ -96,7 +98,15 @@ def resume(
     if incidental:
         config = make_config(merge(config.resolved(), incidental))
     return _run(
-        config, folder, model=model, data=dataset, observers=observers, stop=stop, loss=loss, again=True
+        config,
+        folder,
+        model=model,
+        data=dataset,
+        observers=observers,
+        stop=stop,
+        loss=loss,
+        progress=progress,
+        again=True,
     )
 
 
@@ -119,10 +129,7 @@ def compose(
         layers.append({"epochs": None})
     elif words.get("epochs") is not None:
         layers.append({"rounds": None})
-    chosen = make_config(merge(*layers, words))
-    if chosen.rounds is None and chosen.epochs is None:
-        raise InputError("how long? give rounds (--rounds 500) or epochs (--epochs 20)")
-    return chosen
+    return make_config(merge(*layers, words))
 
 
 def _run(
@@ -134,18 +141,18 @@ def _run(
     observers: Sequence[Observer],
     stop: Callable[[], bool],
     loss: Loss,
+    progress: Progress | None,
     again: bool = False,
 ) -> dict[str, Any] | None:
     threads = torch.get_num_threads()
-    if threading.current_thread() is threading.main_thread() or threads != config.threads:
-        torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads)
     try:
         if folder is None:
-            training = prepare(config, model=model, data=data, loss=loss)
+            training = prepare(config, model=model, data=data, loss=loss, progress=progress)
             training.observers, training.stop = observers, stop
             return training.run()
         with folder.locked():
-            training = prepare(config, model=model, data=data, folder=folder, loss=loss)
+            training = prepare(config, model=model, data=data, folder=folder, loss=loss, progress=progress)
             training.observers, training.stop = with_tensorboard(config, folder, observers), stop
             if again and training.checkpoints is not None:
                 training.resume(training.checkpoints.latest())

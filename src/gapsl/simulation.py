@@ -6,9 +6,8 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,10 +45,12 @@ from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training, participants
 
 EVALUATION_BATCH = 256
+DEFAULT_EPOCHS = 20
 
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {"data_dir", "tensorboard", "checkpoint_every", "keep_checkpoints"}
 
+Progress = Callable[[int, int | None], None]  # bytes of a download so far, and in all if known
 GivenModel = nn.Module | Split
 GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
 
@@ -61,6 +62,7 @@ def prepare(
     data: GivenData | None = None,
     folder: RunFolder | None = None,
     loss: Loss = cross_entropy,
+    progress: Progress | None = None,
 ) -> Training:
     """Build everything a run needs, checking it all before the first round.
 
@@ -68,7 +70,7 @@ def prepare(
     or taken from there if the run was started before.
     """
     where = compute_device(config.device)
-    source = take_source(config, data)
+    source = take_source(config, data, progress)
     partition = take_partition(config, source, folder)
     counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
     halves = take_model(config, source, model)
@@ -79,7 +81,7 @@ def prepare(
     strategy_class = METHODS[config.method]
     present = participants(config.devices, config.participation)
     per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
-    total_rounds = config.rounds or (config.epochs or 1) * per_epoch
+    total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where)
     server = Passes(
@@ -138,14 +140,14 @@ def compute_device(name: str) -> torch.device:
     return where
 
 
-def take_source(config: Config, data: GivenData | None) -> Source:
+def take_source(config: Config, data: GivenData | None, progress: Progress | None = None) -> Source:
     """Return the data of a run: what the caller brought, or what the configuration names."""
     if isinstance(data, Source):
         source = data
     elif data is not None:
         source = source_from(*data)
     else:
-        source = load_source(config.dataset, data_dir=config.data_dir)
+        source = load_source(config.dataset, data_dir=config.data_dir, progress=progress)
     return replace(
         source,
         train=limited(source.train, config.train_samples, "train_samples"),
@@ -288,8 +290,3 @@ def run_identity(config: Config, fingerprint: str) -> str:
     values = {name: value for name, value in config.resolved().items() if name not in INCIDENTAL}
     text = json.dumps({"config": values, "data": fingerprint}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def folder_at(path: str | Path) -> Path:
-    """Return a path as the user meant it."""
-    return Path(path).expanduser()

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from gapsl.errors import InputError
 from gapsl.simulation import INCIDENTAL
 from gapsl.training.config import Config
+from gapsl.training.files import write_json
 from gapsl.training.folder import RunFolder
+
+ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,13 @@ class Display(Protocol):
         ...
 
 
-def lay_out(jobs: Sequence[Job]) -> list[Job]:
-    """Make the jobs' folders and return the jobs that are not finished.
+def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
+    """Make the jobs' folders in `out` and return the jobs that are not finished.
 
     A folder that has the same run in it already is gone on with; another run in it is an error.
     """
+    if RunFolder(out).config_file.exists():
+        raise InputError(f"{out} has a single run in it; choose another folder with --out")
     open_jobs = []
     for job in jobs:
         if RunFolder(job.folder).config_file.exists():
@@ -65,14 +70,44 @@ def lay_out(jobs: Sequence[Job]) -> list[Job]:
         else:
             RunFolder.create(job.folder, job.config, {})
         open_jobs.append(job)
+    write_json(out / ORDER, [job.name for job in jobs])
     return open_jobs
+
+
+def runs_in(out: Path) -> list[RunFolder]:
+    """Return the runs in a folder: its own if it is a run's, else a comparison's in its order."""
+    if RunFolder(out).config_file.is_file():
+        return [RunFolder(out)]
+    found = {path.parent.name: RunFolder(path.parent) for path in sorted(out.glob("*/config.yaml"))}
+    try:
+        order = json.loads((out / ORDER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        order = []
+    return [
+        found[name] for name in [*(n for n in order if n in found), *(n for n in found if n not in order)]
+    ]
+
+
+@dataclass
+class Worker:
+    """A job's process and what it said so far of an unfinished line."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    heard: bytes = b""
+
+    def hear(self) -> list[dict[str, Any]] | None:
+        """Return the events that have arrived, None when there will be no more."""
+        assert self.process.stdout is not None
+        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+        *lines, self.heard = (self.heard + chunk).split(b"\n")
+        return [json.loads(line) for line in lines] if chunk else None
 
 
 def run_jobs(jobs: Sequence[Job], *, workers: int, display: Display, stop: Callable[[], bool]) -> Report:
     """Run the jobs, so many at a time; when asked to stop, let each checkpoint and end."""
     report = Report()
-    waiting = list(jobs)
-    running: dict[IO[str], tuple[Job, subprocess.Popen[str]]] = {}
+    waiting, running = list(jobs), list[Worker]()
     stopping = False
     with selectors.DefaultSelector() as selector:
         try:
@@ -80,36 +115,31 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, display: Display, stop: Calla
                 if stop() and not stopping:
                     stopping = True
                     waiting.clear()
-                    for _, process in running.values():
-                        process.send_signal(signal.SIGINT)
+                    for worker in running:
+                        worker.process.send_signal(signal.SIGINT)
                 while waiting and len(running) < workers:
-                    job = waiting.pop(0)
-                    process = _start(job)
-                    assert process.stdout is not None
-                    running[process.stdout] = (job, process)
-                    selector.register(process.stdout, selectors.EVENT_READ)
+                    worker = Worker(waiting[0], _start(waiting.pop(0)))
+                    running.append(worker)
+                    assert worker.process.stdout is not None
+                    selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
                 for key, _ in selector.select(timeout=0.2):
-                    pipe = key.fileobj
-                    assert not isinstance(pipe, int)
-                    job, process = running[pipe]  # type: ignore[index]
-                    line = pipe.readline()  # type: ignore[union-attr]
-                    if line:
-                        event = json.loads(line)
+                    worker = key.data
+                    events = worker.hear()
+                    if events is None:
+                        selector.unregister(key.fileobj)
+                        running.remove(worker)
+                        report.codes[worker.job.name] = worker.process.wait()
+                    for event in events or []:
                         if event["event"] == "failed":
-                            report.messages[job.name] = event["message"]
-                        display.event(job, event)
-                        continue
-                    selector.unregister(pipe)
-                    del running[pipe]  # type: ignore[arg-type]
-                    report.codes[job.name] = process.wait()
-                    display.event(job, {"event": "ended", "code": report.codes[job.name]})
+                            report.messages[worker.job.name] = event["message"]
+                        display.event(worker.job, event)
         finally:
-            for _, process in running.values():
-                process.kill()
+            for worker in running:
+                worker.process.kill()
     return report
 
 
-def _start(job: Job) -> subprocess.Popen[str]:
+def _start(job: Job) -> subprocess.Popen[bytes]:
     # More threads than cores spin at barriers and slow everything down many times over.
     threads = str(job.config.threads)
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
@@ -120,7 +150,6 @@ def _start(job: Job) -> subprocess.Popen[str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            text=True,
             env=environment,
             start_new_session=True,  # Ctrl-C reaches the workers through us, once
         )

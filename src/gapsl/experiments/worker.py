@@ -53,9 +53,7 @@ def main(folder: str) -> int:
     teller = Teller()
     with Interrupt() as interrupt:
         try:
-            result = gapsl.resume(
-                folder, observers=[teller], stop=lambda: interrupt.asked or teller.orphaned
-            )
+            result = gapsl.resume(folder, observers=[teller], stop=lambda: interrupt.asked or teller.orphaned)
         except GapslError as error:
             teller.tell("failed", message=str(error))
             return error.exit_code

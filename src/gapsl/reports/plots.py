@@ -53,7 +53,7 @@ def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.plot([], [], color="grey", linewidth=1, linestyle="--", label="ensemble of devices")
     axes.fill_between([], [], [], color="grey", alpha=0.2, label="worst to best device")
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_title("Accuracy of each device's own half with the server's, mean over devices", fontsize=10)
+    axes.set_title("Accuracy of the devices' halves with the server's, mean over devices", fontsize=10)
     drawn.savefig(path)
 
 
@@ -72,7 +72,7 @@ def plot_labels(counts: np.ndarray[Any, Any], classes: Sequence[str], path: Path
     if labels <= 20 and devices <= 20:
         for i, j in np.argwhere(counts > 0):
             tone = "white" if counts[i, j] > counts.max() / 2 else "black"
-            axes.text(j, i, int(counts[i, j]), ha="center", va="center", fontsize=7, color=tone)
+            axes.text(j, i, str(counts[i, j]), ha="center", va="center", fontsize=7, color=tone)
     drawn.colorbar(image, ax=axes, label="samples")
     drawn.savefig(path)
 

@@ -45,9 +45,9 @@ def summary(record: Mapping[str, Any]) -> str:
 class Board:
     """The bars of one or several runs on a terminal, or lines where there is none."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.live = console.is_terminal
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console, self.quiet = console, quiet
+        self.live = console.is_terminal and not quiet
         self._tasks: dict[str, Any] = {}
         self._state: dict[str, dict[str, Any]] = {}
         self._progress = Progress(
@@ -78,7 +78,7 @@ class Board:
             self._tasks[name] = self._progress.add_task(
                 name, total=total, completed=first - 1, words="", accuracy=""
             )
-        elif first > 1:
+        elif first > 1 and not self.quiet:
             self.console.print(f"{name}: going on from round {first - 1} of {total}", highlight=False)
 
     def advance(self, name: str, record: Mapping[str, Any]) -> None:
@@ -95,6 +95,8 @@ class Board:
                 accuracy=state["accuracy"],
             )
             return
+        if self.quiet:
+            return
         now = time.monotonic()
         last = record["round"] == state["total"]
         if now - state["said"] < (PLAIN_EVERY / 5 if evaluation else PLAIN_EVERY) and not last:
@@ -110,9 +112,25 @@ class Board:
             soft_wrap=True,
         )
 
-    def say(self, message: str) -> None:
-        """Print a line above the bars."""
-        self.console.print(message, highlight=False, soft_wrap=True)
+    def download(self, done: int, total: int | None) -> None:
+        """Show how much of a file is there."""
+        if not self.live:
+            return
+        if "download" not in self._tasks:
+            self._tasks["download"] = self._progress.add_task(
+                "download (MB)", total=None, words="", accuracy=""
+            )
+        mega = 1e6
+        self._progress.update(
+            self._tasks["download"],
+            completed=round(done / mega),
+            total=None if total is None else round(total / mega),
+        )
+
+    def warn(self, message: str) -> None:
+        """Print a warning above the bars."""
+        self.console.print("warning: ", style="yellow", end="", highlight=False)
+        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 class RunProgress(Observer):
@@ -131,4 +149,4 @@ class RunProgress(Observer):
 
     def warned(self, message: str) -> None:
         """Print the warning."""
-        self._board.say(f"[yellow]warning:[/] {self._name}: {message}")
+        self._board.warn(f"{self._name}: {message}")

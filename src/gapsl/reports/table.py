@@ -54,7 +54,8 @@ def spread(values: Sequence[float | None]) -> str:
 
 
 LEGEND = (
-    "Accuracy in % on the test set. mean, std, min, max: over devices, each with its own half;\n"
-    "ensemble: of the devices' mean prediction; merged: of their averaged halves;\n"
-    "local: on each device's own label mix. MB: all devices together. s: training time."
+    "Accuracy in % on the test set. mean, std, min, max: over the devices, each\n"
+    "with its own half; ensemble: of their mean prediction; merged: of their\n"
+    "averaged halves; local: on each device's own label mix. MB: all devices\n"
+    "together. s: seconds of training."
 )

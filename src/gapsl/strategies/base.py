@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -40,7 +40,7 @@ class Setting:
     devices: Mapping[int, DeviceInfo]
     reduction: Literal["mean", "sum"] = "mean"
     device_gradient: Literal["follow", "own"] = "follow"
-    parameters: Parameters = Parameters()
+    parameters: Parameters = field(default_factory=Parameters)
 
 
 class Strategy(ABC):

@@ -65,7 +65,7 @@ class Config(BaseModel):
     method: str = Field("gapsl", description="the method (see `gapsl methods`)")
     seed: int = Field(0, ge=0, lt=2**63, description="every random choice of the run follows from it")
     rounds: int | None = Field(None, ge=1, description="rounds to train; unset: from `epochs`")
-    epochs: int | None = Field(None, ge=1, description="epochs to train, if `rounds` is unset")
+    epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
 
     dataset: str = Field("digits", description="digits, fashion-mnist, cifar10, cifar100 or folder:PATH")
     data_dir: str | None = Field(None, description="where data files are looked for and downloaded to")

@@ -1,0 +1,43 @@
+# Two commands are all you need: `make demo` and `make test`. Both set up what is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread a process: torch's threads spin at barriers when another process has the core.
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test test-all lint types benchmark clean help
+
+help:             ## Show what can be made.
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gapsl needs Python 3.11 or newer; run: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready  ## Train PSL, SFL and GAPSL on real digits and compare them (1 to 2 minutes).
+	rm -rf runs/demo
+	$(BIN)/gapsl compare --methods psl,sfl,gapsl --dataset digits --devices 10 --partition dirichlet:0.1 \
+	  --rounds 300 --evaluate-every 15 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
+	  --out runs/demo --plots
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+test: lint types  ## Lint, types and the tests (under 10 minutes on 2 cores).
+	$(BIN)/pytest -n 2 -m 'not slow'
+
+test-all: lint types  ## The same with the slow tests.
+	$(BIN)/pytest -n 2
+
+benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
+	$(BIN)/python benchmarks/round.py
+
+clean:            ## Remove what was built; runs/ stays.
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,5 @@
+"""Lets `python -m gapsl` do what `gapsl` does."""
+
+from gapsl.cli import main
+
+main()

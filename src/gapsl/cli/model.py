@@ -1,0 +1,85 @@
+"""`gapsl model`: where a model can be cut, and what each half costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from gapsl.cli.running import output
+from gapsl.data import load_source
+from gapsl.errors import InputError
+from gapsl.models import MODELS, build_model, check_cut, describe
+
+EPILOG = "Example: gapsl model vgg16 --cut 4"
+
+
+def model(
+    name: Annotated[str | None, typer.Argument(help="The model; leave out to list them.")] = None,
+    cut: Annotated[str | None, typer.Option(help="Where to cut it; default: the model's own.")] = None,
+    input: Annotated[
+        str, typer.Option("--input", help="Shape of one sample: CHANNELSxHEIGHTxWIDTH.")
+    ] = "3x32x32",
+    classes: Annotated[int, typer.Option(min=2, help="Number of classes.")] = 10,
+    dataset: Annotated[str | None, typer.Option(help="Take shape and classes from a dataset.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 128,
+    width: Annotated[float, typer.Option(help="Multiplier of the widths.")] = 1.0,
+    norm: Annotated[str, typer.Option(help="Normalisation: none, batch or group.")] = "none",
+    patch: Annotated[int, typer.Option(min=1, help="Patch size (ViT).")] = 4,
+    pretrained: Annotated[str | None, typer.Option(help="Weights to load: .safetensors or .pt.")] = None,
+) -> None:
+    """Print both halves of a model: layers, parameters, FLOPs, and what crosses the cut."""
+    if name is None:
+        for known, entry in MODELS.items():
+            output.print(f"[bold]{known}[/bold]  {entry.summary}", highlight=False, soft_wrap=True)
+            output.print(f"    cuts: {entry.cuts} [{entry.default_cut}]", highlight=False, markup=False)
+        return
+    shape = parse_shape(input)
+    if dataset is not None:
+        source = load_source(dataset)
+        shape, classes = source.input_shape, len(source.classes)
+    halves = build_model(
+        name,
+        classes=classes,
+        input_shape=shape,
+        cut=cut,
+        width=width,
+        norm=norm,
+        patch=patch,
+        pretrained=pretrained,
+    )
+    found = describe(halves, check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size))
+    layers = Table(box=None, pad_edge=False, show_edge=False)
+    for heading in ("half", "layer", "kind"):
+        layers.add_column(heading, overflow="ellipsis", no_wrap=True)
+    layers.add_column("parameters", justify="right")
+    before = found.layers[0].half
+    for layer in found.layers:
+        if layer.half != before:
+            layers.add_section()
+            layers.add_row("[dim]-- cut --[/dim]", "", "", "")
+        before = layer.half
+        layers.add_row(
+            layer.half, layer.name, layer.kind, f"{layer.parameters:,}" if layer.parameters else ""
+        )
+    output.print(layers)
+    halves_table = Table(box=None, pad_edge=False)
+    for heading in ("", "device", "server"):
+        halves_table.add_column(heading, justify="left" if not heading else "right")
+    for row in found.quantities:
+        halves_table.add_row(*row)
+    output.print()
+    output.print(halves_table)
+    output.print()
+    for quantity, value in found.crossing:
+        output.print(f"{quantity}: {value}  (batch of {batch_size})", highlight=False)
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Read a shape like 3x32x32."""
+    try:
+        channels, height, width = (int(part) for part in text.lower().replace("×", "x").split("x"))
+    except ValueError:
+        raise InputError(f"--input takes CHANNELSxHEIGHTxWIDTH, like 3x32x32, not {text!r}") from None
+    return channels, height, width

@@ -1,0 +1,91 @@
+"""What the subcommands share: options that become settings, error messages and exit codes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from gapsl.api import compose
+from gapsl.errors import GapslError
+from gapsl.training.config import Config, merge, parse_assignment
+
+output = Console()
+errors = Console(stderr=True)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+Dataset = Annotated[str | None, typer.Option(help="digits, fashion-mnist, cifar10, cifar100 or folder:PATH.")]
+DataDir = Annotated[
+    str | None, typer.Option(help="Where data files are, and are downloaded to. Also: $GAPSL_DATA.")
+]
+Model = Annotated[
+    str | None, typer.Option(help="small, mlp, vgg16, vit-base, vit-small, vit-tiny, vit-micro.")
+]
+Cut = Annotated[str | None, typer.Option(help="Where to cut the model: a number or a layer's name.")]
+Devices = Annotated[int | None, typer.Option(help="Number of devices.")]
+PartitionSpec = Annotated[
+    str | None,
+    typer.Option(
+        help="Who has what: iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, "
+        "optionally with +noise:X, +colour:X or +rotation:DEGREES."
+    ),
+]
+Participation = Annotated[float | None, typer.Option(help="Share of the devices in each round.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds to train.")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs to train, instead of --rounds.")]
+BatchSize = Annotated[int | None, typer.Option(help="Samples a device contributes to a round.")]
+Validation = Annotated[float | None, typer.Option(help="Share of the training data held out.")]
+EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations; default: an epoch.")]
+CheckpointEvery = Annotated[int | None, typer.Option(help="Rounds between checkpoints; default: 20.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or mps.")]
+Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: .safetensors or .pt.")]
+TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
+Preset = Annotated[
+    str | None, typer.Option(help="Settings of the paper: paper-cifar10-vgg16 or paper-cifar100-vit.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. gapsl.eta=0.3; may be repeated."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def settings(
+    config: Path | None, preset: str | None, assignments: Sequence[str] | None, **options: Any
+) -> Config:
+    """Compose a configuration: preset, then file, then options, then --set."""
+    given = {name: value for name, value in options.items() if value is not None}
+    words = merge(given, *(parse_assignment(text) for text in assignments or []))
+    return compose(config, preset_name=preset, words=words)
+
+
+def guarded(function: Function) -> Function:
+    """Turn what gapsl raises on purpose into a message and an exit code."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except GapslError as error:
+            errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            errors.print("stopped at once; the last checkpoint is what is left", highlight=False)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever read our output has gone, for example `head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def asked_to_stop() -> None:
+    """Say what happens after the first Ctrl-C."""
+    errors.print("finishing this round and writing a checkpoint (Ctrl-C again: at once)", highlight=False)

@@ -1,0 +1,97 @@
+"""`gapsl train`: one run of one method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gapsl
+from gapsl.cli import running
+from gapsl.cli.running import output, settings
+from gapsl.interrupt import Interrupt
+from gapsl.reports.progress import Board, RunProgress
+from gapsl.reports.table import LEGEND, comparison
+from gapsl.strategies.registry import METHODS
+
+EPILOG = (
+    "Example: gapsl train --method gapsl --dataset cifar10 --model vgg16 --partition dirichlet:0.1 "
+    "--rounds 500 --out runs/a. All settings: docs/configuration.md."
+)
+
+
+def train(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the run's files; default: runs/DATASET-METHOD-seedN."),
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="The method; `gapsl methods` lists them.")] = None,
+    dataset: running.Dataset = None,
+    data_dir: running.DataDir = None,
+    model: running.Model = None,
+    cut: running.Cut = None,
+    devices: running.Devices = None,
+    partition: running.PartitionSpec = None,
+    participation: running.Participation = None,
+    rounds: running.Rounds = None,
+    epochs: running.Epochs = None,
+    batch_size: running.BatchSize = None,
+    seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
+    validation: running.Validation = None,
+    evaluate_every: running.EvaluateEvery = None,
+    checkpoint_every: running.CheckpointEvery = None,
+    device: running.Device = None,
+    pretrained: running.Pretrained = None,
+    tensorboard: running.TensorBoard = None,
+    config: running.ConfigFile = None,
+    preset: running.Preset = None,
+    set_: running.Assignments = None,
+    quiet: running.Quiet = False,
+) -> None:
+    """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""
+    chosen = settings(
+        config,
+        preset,
+        set_,
+        method=method,
+        dataset=dataset,
+        data_dir=data_dir,
+        model=model,
+        cut=cut,
+        devices=devices,
+        partition=partition,
+        participation=participation,
+        rounds=rounds,
+        epochs=epochs,
+        batch_size=batch_size,
+        seed=seed,
+        validation=validation,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        device=device,
+        pretrained=pretrained,
+        tensorboard=tensorboard,
+    )
+    if out is None:
+        method_name = METHODS.canonical(chosen.method).replace("/", "-")
+        out = Path("runs") / f"{chosen.dataset.replace('/', '-')}-{method_name}-seed{chosen.seed}"
+    with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
+        result = gapsl.train(
+            chosen,
+            out=out,
+            observers=[RunProgress(board, chosen.method)],
+            stop=lambda: interrupt.asked,
+            progress=board.download,
+        )
+    report(result, out, interrupt)
+
+
+def report(result: object, out: Path, interrupt: Interrupt) -> None:
+    """Print how a run ended, and leave with its exit code."""
+    if not isinstance(result, dict):
+        output.print(f"stopped; go on with: gapsl resume {out}", highlight=False, soft_wrap=True)
+        raise typer.Exit(interrupt.exit_code)
+    output.print(comparison([result]))
+    output.print(LEGEND, style="dim", highlight=False)
+    output.print(f"files: {out}/result.json, records.jsonl, checkpoints/", highlight=False, soft_wrap=True)
