@@ -227,7 +227,11 @@ def take_model(config: Config, source: Source, given: GivenModel | None) -> Spli
 def checked(halves: Split, config: Config, source: Source) -> CutReport:
     """Check the cut on a dummy batch before anything is trained."""
     return check_cut(
-        halves, input_shape=source.input_shape, classes=len(source.classes), batch_size=config.batch_size
+        halves,
+        input_shape=source.input_shape,
+        classes=len(source.classes),
+        batch_size=config.batch_size,
+        twice=METHODS[config.method].differentiates_twice(config.parameters()),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.cli import compare, data, methods, model, resume, show, train
+from gapsl.cli import compare, data, methods, model, resume, settings, show, train
 from gapsl.cli.running import guarded
 
 EPILOG = (
@@ -46,6 +46,7 @@ app.command("compare", epilog=compare.EPILOG)(guarded(compare.compare))
 app.command("resume")(guarded(resume.resume))
 app.command("show")(guarded(show.show))
 app.command("methods")(guarded(methods.methods))
+app.command("settings")(guarded(settings.settings))
 app.command("model", epilog=model.EPILOG)(guarded(model.model))
 app.add_typer(data.app, name="data")
 

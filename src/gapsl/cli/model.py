@@ -50,19 +50,14 @@ def model(
         pretrained=pretrained,
     )
     found = describe(halves, check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size))
-    layers = Table(box=None, pad_edge=False, show_edge=False)
-    for heading in ("half", "layer", "kind"):
-        layers.add_column(heading, overflow="ellipsis", no_wrap=True)
-    layers.add_column("parameters", justify="right")
-    before = found.layers[0].half
-    for layer in found.layers:
-        if layer.half != before:
-            layers.add_section()
-            layers.add_row("[dim]-- cut --[/dim]", "", "", "")
-        before = layer.half
-        layers.add_row(
-            layer.half, layer.name, layer.kind, f"{layer.parameters:,}" if layer.parameters else ""
-        )
+    layers = Table(box=None, pad_edge=False)
+    layers.add_column("layer", no_wrap=True, min_width=max(len(layer.name) for layer in found.layers))
+    layers.add_column("kind", overflow="ellipsis", no_wrap=True)
+    layers.add_column("parameters", no_wrap=True, min_width=len("parameters"), justify="right")
+    for half in ("device", "server"):
+        layers.add_row(f"[bold]{half}[/bold]")
+        for layer in (layer for layer in found.layers if layer.half == half):
+            layers.add_row(layer.name, layer.kind, f"{layer.parameters:,}" if layer.parameters else "")
     output.print(layers)
     halves_table = Table(box=None, pad_edge=False)
     for heading in ("", "device", "server"):

@@ -54,6 +54,11 @@ class Strategy(ABC):
     def __init__(self, server: Passes, setting: Setting) -> None:
         self.server, self.setting = server, setting
 
+    @classmethod
+    def differentiates_twice(cls, parameters: Parameters) -> bool:
+        """Say whether the server's half must have a second derivative."""
+        return False
+
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
         """Say who sends when in this round; by default everybody present, once."""
         yield Exchange(tuple(sorted(present)))

@@ -54,6 +54,15 @@ class Gapsl(Parallel):
     parameters: ClassVar[type[Parameters]] = GapslParameters
     spread: tuple[float, float] | None = None  # running minimum and maximum of the dispersion
 
+    @classmethod
+    def differentiates_twice(cls, parameters: Parameters) -> bool:
+        """The exact regulariser does."""
+        return (
+            isinstance(parameters, GapslParameters)
+            and parameters.penalty == "exact"
+            and parameters.weight > 0
+        )
+
     @property
     def chosen(self) -> GapslParameters:
         """This run's parameters."""

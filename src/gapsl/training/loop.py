@@ -92,7 +92,7 @@ class Training:
             observer.started(started)
         try:
             while self.round < self.total_rounds:
-                self._one_round(self.round + 1)
+                self.one_round(self.round + 1)
                 if self.stop() and self.round < self.total_rounds:
                     self._checkpoint()
                     return None
@@ -101,7 +101,8 @@ class Training:
             for observer in self.observers:
                 observer.closed()
 
-    def _one_round(self, round: int) -> None:
+    def one_round(self, round: int) -> None:
+        """Train one round, with all that is due after it."""
         begun = time.perf_counter()
         before = (dict(self.fleet.traffic.sent), dict(self.fleet.traffic.received))
         evaluates = round % self._evaluate_every == 0 or round == self.total_rounds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gapsl.strategies.base import losses_of
+from gapsl.strategies.base import Parameters, losses_of
 from gapsl.strategies.exchange import Outcome
 from gapsl.strategies.gapsl import Gapsl, describe, everybody
 from gapsl.strategies.passes import Contribution
@@ -16,6 +16,11 @@ class NonGda(Gapsl):
     """GAPSL without alignment: nobody is excluded and nothing regularised."""
 
     summary = "ablation: the server steps on the leader gradient, devices get their plain gradients"
+
+    @classmethod
+    def differentiates_twice(cls, parameters: Parameters) -> bool:
+        """Nothing is regularised."""
+        return False
 
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Step on the leader's gradient."""

@@ -1,0 +1,201 @@
+"""What a round costs, as a ratio to a floor measured in the same run.
+
+The floor is the bare torch computation a PSL round consists of: every device's forward and backward on
+the same batches, and nothing else. Rounds of all kinds alternate, so that a slow moment of the machine
+hits them all; ratios are medians over the repetitions. Run it alone:
+
+    python benchmarks/round.py                      # the table of README.md in this folder
+    python benchmarks/round.py --model vit-micro --batch-size 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from gapsl.data import ArraySamples, Source
+from gapsl.models import Split
+from gapsl.simulation import prepare
+from gapsl.training.config import make_config
+from gapsl.training.environment import describe_environment
+from gapsl.training.loop import Training
+from gapsl.training.observers import Observer
+
+LIMITS = {"psl": 1.05, "gapsl none": 1.10, "gapsl finite": 1.2, "gapsl exact": 3.5}
+
+
+def synthetic(samples: int, classes: int) -> Source:
+    """Return images of noise: what a round costs does not depend on what they show."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (samples, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(samples) % classes
+    made = ArraySamples(inputs, labels)
+    few = ArraySamples(inputs[:100], labels[:100])
+    names = tuple(map(str, range(classes)))
+    return Source("noise", made, few, names, (0.5,) * 3, (0.25,) * 3, "crop-flip")
+
+
+def training(options: argparse.Namespace, method: str, **settings: Any) -> Training:
+    """Return a run that is ready for its first round."""
+    config = make_config(
+        {
+            "method": method,
+            "model": options.model,
+            "width": options.width,
+            "norm": options.norm,
+            "devices": options.devices,
+            "partition": "dirichlet:0.1",
+            "rounds": 10_000,
+            "batch_size": options.batch_size,
+            "evaluate_every": 100_000,
+            **settings,
+        }
+    )
+    return prepare(config, data=synthetic(options.devices * 500, 10))
+
+
+def bare(options: argparse.Namespace) -> Callable[[], None]:
+    """Return the floor: all forwards and backwards of one round's batches, nothing else."""
+    run = training(options, "psl")
+    devices = list(run.fleet._devices.values())  # type: ignore[attr-defined]
+    server = run.strategy.server_model()
+    batches = [device.batches.draw(1) for device in devices]
+    halves = [Split(device.half.model, server) for device in devices]
+
+    def once() -> None:
+        for half, (inputs, labels) in zip(halves, batches, strict=True):
+            loss = F.cross_entropy(half.server(half.device(inputs)), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            for parameter in (*half.device.parameters(), *half.server.parameters()):
+                parameter.grad = None
+
+    return once
+
+
+class Kept(Observer):
+    """Remembers which share of the devices the last round kept."""
+
+    share = 1.0
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """Look at the round."""
+        self.share = len(record["kept"]) / self.devices if "kept" in record else 1.0
+
+
+def rounds(run: Training) -> Callable[[], float]:
+    """Return a function that trains the next round and says which share of the devices was kept."""
+    kept = Kept(run.device_count)
+    run.observers = [kept]
+
+    def once() -> float:
+        run.one_round(run.round + 1)
+        return kept.share
+
+    return once
+
+
+def kinds(options: argparse.Namespace) -> dict[str, Callable[[], float]]:
+    """Return what is timed, by name."""
+    made = {"psl": rounds(training(options, "psl"))}
+    for mode in ("none", "finite", "exact"):
+        made[f"gapsl {mode}"] = rounds(training(options, "gapsl", gapsl={"penalty": mode}))
+    return made
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Time all kinds of round alternately and return a row each."""
+    floor, timed = bare(options), kinds(options)
+    seconds: dict[str, list[float]] = {name: [] for name in ("bare", *timed)}
+    kept: dict[str, list[float]] = {name: [] for name in timed}
+    for repetition in range(options.repeat + 1):
+        for name, once in (("bare", floor), *timed.items()):
+            begun = time.perf_counter()
+            share = once()
+            spent = time.perf_counter() - begun
+            if repetition:  # the first one warms up
+                seconds[name].append(spent)
+                if name in kept:
+                    kept[name].append(1.0 if share is None else share)
+    rows = [{"name": "bare torch", "seconds": statistics.median(seconds["bare"]), "ratio": 1.0}]
+    for name in timed:
+        base = "bare" if name == "psl" else "psl"
+        ratios = [mine / floor for mine, floor in zip(seconds[name], seconds[base], strict=True)]
+        row: dict[str, Any] = {
+            "name": name,
+            "seconds": statistics.median(seconds[name]),
+            "to": base,
+            "ratio": statistics.median(ratios),
+            "kept": statistics.mean(kept[name]),
+        }
+        if name in ("gapsl finite", "gapsl exact"):
+            extra = [(r - 1) / k for r, k in zip(ratios, kept[name], strict=True)]
+            row["extra_per_kept"] = statistics.median(extra)
+        rows.append(row)
+    return rows
+
+
+def peak_memory(options: argparse.Namespace, name: str) -> float:
+    """Return the peak resident memory in MiB of a process that trains two rounds of this kind."""
+    command = [sys.executable, __file__, "--only", name, *sys.argv[1:]]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(printed))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="vgg16")
+    parser.add_argument("--width", type=float, default=0.25)
+    parser.add_argument("--norm", default="none")
+    parser.add_argument("--devices", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.only:
+        once: Callable[[], Any] = (
+            bare(options) if options.only == "bare torch" else kinds(options)[options.only]
+        )
+        once()
+        once()
+        print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        return
+    machine = describe_environment()
+    print(f"{machine['processor']}, torch {machine['torch']}, 1 thread, commit {machine['commit']}")
+    print(
+        f"{options.model} width {options.width:g} norm {options.norm}, {options.devices} devices, "
+        f"batch {options.batch_size}, {options.repeat} repetitions\n"
+    )
+    print("| round | seconds | ratio | to | kept | extra per kept | goal | peak MiB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row in measure(options):
+        goal = LIMITS.get(row["name"])
+        memory = "" if options.no_memory else f"{peak_memory(options, row['name']):.0f}"
+        extra = f"{row['extra_per_kept']:.2f}" if "extra_per_kept" in row else ""
+        kept = f"{row['kept']:.2f}" if "kept" in row else ""
+        print(
+            f"| {row['name']} | {row['seconds']:.2f} | {row['ratio']:.3f} | {row.get('to', '')} | {kept} "
+            f"| {extra} | {'' if goal is None else f'≤ {goal}'} | {memory} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
