@@ -52,12 +52,12 @@ def model(
     found = describe(halves, check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size))
     layers = Table(box=None, pad_edge=False)
     layers.add_column("layer", no_wrap=True, min_width=max(len(layer.name) for layer in found.layers))
-    layers.add_column("kind", overflow="ellipsis", no_wrap=True)
     layers.add_column("parameters", no_wrap=True, min_width=len("parameters"), justify="right")
+    layers.add_column("kind", overflow="ellipsis", no_wrap=True)
     for half in ("device", "server"):
         layers.add_row(f"[bold]{half}[/bold]")
         for layer in (layer for layer in found.layers if layer.half == half):
-            layers.add_row(layer.name, layer.kind, f"{layer.parameters:,}" if layer.parameters else "")
+            layers.add_row(layer.name, f"{layer.parameters:,}" if layer.parameters else "", layer.kind)
     output.print(layers)
     halves_table = Table(box=None, pad_edge=False)
     for heading in ("", "device", "server"):

@@ -40,9 +40,17 @@ def settings_of(strategy: type[Strategy]) -> list[SettingInfo]:
     return list(_fields(strategy.parameters, f"{strategy.section}."))
 
 
+INTRODUCTION = """# All settings
+
+They go into a YAML file (`--config`), into `--set name=value`, or as words to `gapsl.train`; those with an
+option of their own (`gapsl train --help`) may be given as one. Later ones win: preset, file, options, `--set`.
+A misspelt name is an error. This page is `python -m gapsl.reports.settings > docs/configuration.md`.
+"""
+
+
 def settings_markdown() -> str:
-    """Return the tables of docs/configuration.md."""
-    lines = []
+    """Return docs/configuration.md."""
+    lines = [INTRODUCTION]
     for group, infos in all_settings().items():
         lines += [f"## {'The run' if group == 'run' else f'Section `{group}`'}", ""]
         lines += ["| setting | default | meaning |", "| --- | --- | --- |"]
@@ -71,3 +79,7 @@ def _default(field: FieldInfo) -> str:
 def _choices(field: FieldInfo) -> tuple[str, ...]:
     found: list[Any] = list(get_args(field.annotation))
     return tuple(choice for choice in found if isinstance(choice, str))
+
+
+if __name__ == "__main__":
+    print(settings_markdown(), end="")

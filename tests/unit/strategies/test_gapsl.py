@@ -1,5 +1,6 @@
 """A round of GAPSL as SPEC tells it: who leads, who is kept, what the server steps on, who gets what."""
 
+import json
 import math
 
 import pytest
@@ -195,21 +196,16 @@ def test_of_two_opposite_gradients_the_lower_device_leads_and_is_kept_alone():
 
 
 def test_where_nobody_is_within_the_threshold_the_nearest_is_kept():
-    # The leader is device 0's gradient minus most of itself: all are beyond pi/2 from the mean.
-    rows = degrees(0, 100, 200, 300)
-    outcome, step = chosen_round(
-        "gapsl/fixed-threshold", rows, k_min=1.0, k_max=1.0, threshold=0.0, **{"lambda": 0.0}
-    )
+    rows = degrees(0, 100, 200, 310)
+    outcome, step = chosen_round("gapsl", rows, k_min=1.0, k_max=1.0, eta=50.0, **{"lambda": 0.0})
     angles = outcome.details["lead_angles"]
     nearest = min(range(4), key=lambda i: angles[i])
-    assert angles[nearest] > 1e-3
+    assert outcome.details["threshold"] == 0.0 < angles[nearest]
     assert outcome.details["kept"] == [nearest]
     assert torch.allclose(step, total(rows, [nearest]), rtol=1e-15)
 
 
 def test_the_state_is_the_spread_and_goes_through_json():
-    import json
-
     strategy = method("gapsl", server_named("tanh"))
     play(strategy, uploads_for("tanh"))
     fresh = method("gapsl", server_named("tanh"))

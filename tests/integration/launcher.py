@@ -1,0 +1,59 @@
+"""Starts `gapsl` in processes of their own, from one that has imported torch already.
+
+Every command is a real process with its own pid, files and signals; only the two seconds that a fresh
+interpreter spends importing torch are saved. What depends on a fresh interpreter is tested with one
+(see `fresh` in processes.py).
+
+Takes one JSON object a line on standard input and answers with one on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import gapsl.cli
+
+
+def start(order: dict) -> int:
+    """Fork a process that runs the command line and ends with its exit code."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()  # a terminal's Ctrl-C goes to a process group: this is one
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(order["cwd"])
+        for number, name in ((0, os.devnull), (1, order["stdout"]), (2, order["stderr"])):
+            opened = os.open(name, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(opened, number)
+            os.close(opened)
+        os.environ.update(order["env"])
+        sys.argv = ["gapsl", *order["args"]]
+        gapsl.cli.main()
+        code = 0
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # what the interpreter does with a bug of ours
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def ended(pid: int) -> int | None:
+    """Return how a process ended, negative for a signal; None if it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer = ended(order["ended"]) if "ended" in order else start(order)
+        print(json.dumps(answer), flush=True)

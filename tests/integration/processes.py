@@ -1,0 +1,202 @@
+"""Real processes of gapsl for the tests: started, watched, signalled and waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEADLINE = 90.0  # seconds that nothing in these tests takes unless it hangs
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "100", "NO_COLOR": ""}
+
+# A run of a second: 4 devices, 40 rounds on real digits.
+TINY = [
+    "--dataset", "digits", "--model", "mlp", "--devices", "4", "--rounds", "40", "--batch-size", "8",
+    "--evaluate-every", "10", "--checkpoint-every", "5", "--set", "width=0.5", "--set", "test_samples=60",
+]  # fmt: skip
+
+
+def wait_until(happened: Callable[[], Any], what: str, *, deadline: float = DEADLINE) -> Any:
+    """Return what `happened` says as soon as it says something."""
+    end = time.monotonic() + deadline
+    while not (found := happened()):
+        assert time.monotonic() < end, f"{what} did not happen within {deadline:.0f} s"
+        time.sleep(0.002)
+    return found
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Command:
+    """A `gapsl` process, started by a launcher."""
+
+    def __init__(self, launcher: Launcher, pid: int, stdout: Path, stderr: Path) -> None:
+        self._launcher, self.pid, self._stdout, self._stderr = launcher, pid, stdout, stderr
+        self.code: int | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        if self.code is None:
+            self.code = self._launcher.ask({"ended": self.pid})
+        return self.code is None
+
+    @property
+    def stdout(self) -> str:
+        """What it has printed so far."""
+        return self._stdout.read_text(encoding="utf-8")
+
+    @property
+    def stderr(self) -> str:
+        """What it has complained about so far."""
+        return self._stderr.read_text(encoding="utf-8")
+
+    def signal(self, number: int, *, group: bool = False) -> None:
+        """Send a signal to it, or to its process group as a terminal does."""
+        assert self.running
+        os.kill(-self.pid if group else self.pid, number)
+
+    def until(self, happened: Callable[[], Any], what: str) -> Any:
+        """Wait for something that happens while it runs; None if it ends first."""
+
+        def either() -> Any:
+            return (happened() or "ended") if self.running else "ended"
+
+        found = wait_until(either, what)
+        return None if found == "ended" else found
+
+    def wait(self) -> Ended:
+        """Wait for its end."""
+        wait_until(lambda: not self.running, f"the end of process {self.pid}")
+        assert self.code is not None
+        return Ended(self.code, self.stdout, self.stderr)
+
+    def kill(self) -> None:
+        """Kill it as `kill -9` does, and wait until it is gone."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+
+
+class Launcher:
+    """Starts commands; see launcher.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._count = folder, 0
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("launcher.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+        )
+
+    def ask(self, order: Mapping[str, Any]) -> Any:
+        """Have the launcher do something and return its answer."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Command:  # noqa: B006
+        """Start `gapsl` with these arguments."""
+        self._count += 1
+        stdout, stderr = (self._folder / f"{self._count:04d}.{name}" for name in ("out", "err"))
+        for path in (stdout, stderr):
+            path.touch()
+        order = {
+            "args": [str(arg) for arg in args],
+            "cwd": str(cwd or self._folder),
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "env": dict(env),
+        }
+        return Command(self, self.ask(order), stdout, stderr)
+
+    def run(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Ended:  # noqa: B006
+        """Run `gapsl` with these arguments to its end."""
+        return self.start(*args, cwd=cwd, env=env).wait()
+
+    def close(self) -> None:
+        """End the launcher."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(DEADLINE)
+
+
+def fresh(*args: str | Path, cwd: Path | None = None) -> Ended:
+    """Run `python -m gapsl` in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gapsl", *map(str, args)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **ENVIRONMENT},
+        cwd=cwd,
+        timeout=DEADLINE,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """Return a run's result, which must be strict JSON."""
+    return dict(strict_json((folder / "result.json").read_text(encoding="utf-8")))
+
+
+def weights_of(folder: Path) -> str:
+    """Return the SHA-256 of a finished run's weights."""
+    return str(result_of(folder)["final"]["weights_sha256"])
+
+
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    """Return a run's records, each a line of strict JSON."""
+    return [strict_json(line) for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def rounds_done(folder: Path) -> int:
+    """Return how many rounds a run has recorded, running or not."""
+    try:
+        return (folder / "records.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def strict_json(text: str) -> Any:
+    """Parse JSON, refusing NaN and infinities, which are not JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def timeless(value: Any) -> Any:
+    """Return a value without what a clock said."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+    if isinstance(value, list):
+        return [timeless(item) for item in value]
+    return value
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file under a folder, to see that nothing has changed; the lock holds nothing."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
