@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gapsl.simulation import Progress, prepare
 from gapsl.strategies.passes import Loss, cross_entropy
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml
 from gapsl.training.folder import RunFolder
+from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
 
 Data = Source | tuple[Dataset[Any], Dataset[Any]]
@@ -54,17 +56,23 @@ def train(
         custom["dataset"] = type(dataset).__name__
     if loss is not cross_entropy:
         custom["loss"] = getattr(loss, "__name__", type(loss).__name__)
-    folder = RunFolder.create(Path(out).expanduser(), chosen, custom) if out is not None else None
-    return _run(
-        chosen,
-        folder,
-        model=None if isinstance(model, str) else model,
-        data=None if isinstance(dataset, str) else dataset,
-        observers=observers,
-        stop=stop,
-        loss=loss,
-        progress=progress,
-    )
+    if out is not None:
+        RunFolder(Path(out).expanduser()).check_free()
+    with _threads(chosen.threads):
+        training = prepare(
+            chosen,
+            model=None if isinstance(model, str) else model,
+            data=None if isinstance(dataset, str) else dataset,
+            loss=loss,
+            progress=progress,
+        )
+        training.observers, training.stop = observers, stop
+        if out is None:
+            return training.run()
+        # Only now, when all that was given has turned out to be usable, is anything written.
+        folder = RunFolder.create(Path(out).expanduser(), chosen, custom)
+        with folder.locked():
+            return _run_in(folder, training)
 
 
 def resume(
@@ -97,17 +105,13 @@ def resume(
         )
     if incidental:
         config = make_config(merge(config.resolved(), incidental))
-    return _run(
-        config,
-        folder,
-        model=model,
-        data=dataset,
-        observers=observers,
-        stop=stop,
-        loss=loss,
-        progress=progress,
-        again=True,
-    )
+    partition_file = folder.partition_file if folder.partition_file.exists() else None
+    with _threads(config.threads), folder.locked():
+        training = prepare(
+            config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=progress
+        )
+        training.observers, training.stop = observers, stop
+        return _run_in(folder, training)
 
 
 def compose(
@@ -132,39 +136,24 @@ def compose(
     return make_config(merge(*layers, words))
 
 
-def _run(
-    config: Config,
-    folder: RunFolder | None,
-    *,
-    model: nn.Module | Split | None,
-    data: Data | None,
-    observers: Sequence[Observer],
-    stop: Callable[[], bool],
-    loss: Loss,
-    progress: Progress | None,
-    again: bool = False,
-) -> dict[str, Any] | None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
+def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
+    """Train with a run's files, from its last checkpoint if it has one."""
+    training.keep_in(folder)
+    if training.config.tensorboard:
+        from gapsl.reports.tensorboard import TensorBoard  # an extra: imported only where it is asked for
+
+        training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
+    assert training.checkpoints is not None
+    training.resume(training.checkpoints.latest())
+    return training.run()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside, and leave the caller's number as it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
-        if folder is None:
-            training = prepare(config, model=model, data=data, loss=loss, progress=progress)
-            training.observers, training.stop = observers, stop
-            return training.run()
-        with folder.locked():
-            training = prepare(config, model=model, data=data, folder=folder, loss=loss, progress=progress)
-            training.observers, training.stop = with_tensorboard(config, folder, observers), stop
-            if again and training.checkpoints is not None:
-                training.resume(training.checkpoints.latest())
-            return training.run()
+        yield
     finally:
-        torch.set_num_threads(threads)
-
-
-def with_tensorboard(config: Config, folder: RunFolder, observers: Sequence[Observer]) -> Sequence[Observer]:
-    """Add the TensorBoard writer if the run asks for it."""
-    if not config.tensorboard:
-        return observers
-    from gapsl.reports.tensorboard import TensorBoard  # an extra: imported only where it is asked for
-
-    return [*observers, TensorBoard(folder.path / "tensorboard")]
+        torch.set_num_threads(before)

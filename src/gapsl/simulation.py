@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,9 @@ from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.passes import Loss, Passes, cross_entropy
 from gapsl.strategies.registry import METHODS
 from gapsl.streams import global_stream, numpy_stream
-from gapsl.training.checkpoint import Checkpoints
 from gapsl.training.config import Config, OptimizerConfig
 from gapsl.training.device import Device
 from gapsl.training.fleet import Split as EvaluationSplit
-from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training, participants
 
 EVALUATION_BATCH = 256
@@ -60,18 +59,17 @@ def prepare(
     *,
     model: GivenModel | None = None,
     data: GivenData | None = None,
-    folder: RunFolder | None = None,
+    partition_file: Path | None = None,
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
 ) -> Training:
     """Build everything a run needs, checking it all before the first round.
 
-    `model` and `data` replace what the configuration names. With a folder, the partition is stored there,
-    or taken from there if the run was started before.
+    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with.
     """
     where = compute_device(config.device)
     source = take_source(config, data, progress)
-    partition = take_partition(config, source, folder)
+    partition = take_partition(config, source, partition_file)
     counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
     halves = take_model(config, source, model)
     checked(halves, config, source)
@@ -101,10 +99,6 @@ def prepare(
     labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels}
     if len(partition.validation):
         labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
-    identity = run_identity(config, source.fingerprint)
-    checkpoints = (
-        Checkpoints(folder.checkpoints, run=identity, keep=config.keep_checkpoints) if folder else None
-    )
     return Training(
         config=config,
         strategy=strategy,
@@ -113,8 +107,8 @@ def prepare(
         rounds_per_epoch=per_epoch,
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
-        folder=folder,
-        checkpoints=checkpoints,
+        partition=partition,
+        identity=run_identity(config, source.fingerprint),
     )
 
 
@@ -177,17 +171,17 @@ def limited(samples: Samples, count: int | None, setting: str) -> Samples:
     return ArraySamples(samples.read(chosen), samples.labels[torch.from_numpy(chosen)])
 
 
-def take_partition(config: Config, source: Source, folder: RunFolder | None) -> Partition:
+def take_partition(config: Config, source: Source, saved: Path | None) -> Partition:
     """Return who has what; a run that was started before keeps its partition."""
-    if folder is not None and folder.partition_file.exists():
-        partition = load_partition(folder.partition_file)
+    if saved is not None:
+        partition = load_partition(saved)
         if partition.fingerprint != source.fingerprint:
             raise InputError(
-                f"the data of {config.dataset} is not what {folder.path} was started with; "
+                f"the data of {config.dataset} is not what {saved} was made of; "
                 "name the folder with the same files by --data-dir"
             )
         return partition
-    partition = make_partition(
+    return make_partition(
         config.partition,
         source.train.labels,
         classes=len(source.classes),
@@ -196,9 +190,6 @@ def take_partition(config: Config, source: Source, folder: RunFolder | None) -> 
         validation=config.validation,
         fingerprint=source.fingerprint,
     )
-    if folder is not None:
-        partition.save(folder.partition_file)
-    return partition
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:

@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 
+import torch._dynamo  # which torch's optimizers import when the first is made
+
 import gapsl.cli
 
 

@@ -28,7 +28,7 @@ def wait_until(happened: Callable[[], Any], what: str, *, deadline: float = DEAD
     end = time.monotonic() + deadline
     while not (found := happened()):
         assert time.monotonic() < end, f"{what} did not happen within {deadline:.0f} s"
-        time.sleep(0.002)
+        time.sleep(0.0005)
     return found
 
 
@@ -200,3 +200,18 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def workers_of(folder: Path) -> list[int]:
+    """Return the processes that train a comparison's runs, from the list of all processes."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if b"gapsl.experiments.worker" in words and any(str(folder).encode() in word for word in words):
+            found.append(int(entry.name))
+    return found

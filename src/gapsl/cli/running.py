@@ -15,8 +15,8 @@ from gapsl.api import compose
 from gapsl.errors import GapslError
 from gapsl.training.config import Config, merge, parse_assignment
 
-output = Console()
-errors = Console(stderr=True)
+output = Console(emoji=False)  # "dirichlet:-1:" is not a thumb
+errors = Console(stderr=True, emoji=False)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

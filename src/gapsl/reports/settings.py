@@ -43,7 +43,8 @@ def settings_of(strategy: type[Strategy]) -> list[SettingInfo]:
 INTRODUCTION = """# All settings
 
 They go into a YAML file (`--config`), into `--set name=value`, or as words to `gapsl.train`; those with an
-option of their own (`gapsl train --help`) may be given as one. Later ones win: preset, file, options, `--set`.
+option of their own (`gapsl train --help`) may be given as one. Later ones win: preset, file, options,
+`--set`.
 A misspelt name is an error. This page is `python -m gapsl.reports.settings > docs/configuration.md`.
 """
 

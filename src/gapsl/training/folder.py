@@ -31,19 +31,25 @@ class RunFolder:
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
 
+    def check_free(self) -> None:
+        """Refuse a folder that has a run, or anything else, in it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; choose another folder with --out")
+        if self.config_file.exists():
+            raise InputError(
+                f"{self.path} has another run in it; go on with it by: gapsl resume {self.path} - "
+                "or choose another folder with --out"
+            )
+        if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+            raise InputError(
+                f"{self.path} is not empty and has no run in it; choose another folder with --out"
+            )
+
     @staticmethod
     def create(path: Path, config: Config, custom: Mapping[str, str]) -> RunFolder:
         """Start a run in a folder that has none; `custom` names the objects a caller brought."""
         folder = RunFolder(path)
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path} is a file; choose another folder with --out")
-        if folder.config_file.exists():
-            raise InputError(
-                f"{path} has another run in it; go on with it by: gapsl resume {path} - "
-                "or choose another folder with --out"
-            )
-        if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
-            raise InputError(f"{path} is not empty and has no run in it; choose another folder with --out")
+        folder.check_free()
         try:
             path.mkdir(parents=True, exist_ok=True)
             values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}

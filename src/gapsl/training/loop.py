@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gapsl.data.partition import Partition
 from gapsl.errors import InputError, TrainingStopped
 from gapsl.halves import digest
 from gapsl.strategies.base import Strategy
@@ -40,6 +41,8 @@ class Training:
     rounds_per_epoch: int
     labels: Mapping[Split, Tensor]  # of the evaluation sets
     proportions: Tensor  # (S, C), the devices' own label proportions
+    partition: Partition  # who has which samples
+    identity: str  # what makes this run this run: its settings and its data
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
     observers: Sequence[Observer] = ()
@@ -54,6 +57,15 @@ class Training:
     def device_count(self) -> int:
         """The devices of the run as configured; the baseline `central` has them in one pool."""
         return len(self.proportions)
+
+    def keep_in(self, folder: RunFolder) -> None:
+        """Write this run's files to a folder from now on."""
+        self.folder = folder
+        self.checkpoints = Checkpoints(
+            folder.checkpoints, run=self.identity, keep=self.config.keep_checkpoints
+        )
+        if not folder.partition_file.exists():
+            self.partition.save(folder.partition_file)
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, or to the start if there is none."""

@@ -106,9 +106,7 @@ def test_exact_products_are_rows_of_the_full_hessian():
 
     def loss(flat):
         pieces = torch.split(flat, [*sizes, activations.numel()])
-        weights = {
-            n: piece.view(shape) for n, piece, shape in zip(names, pieces[:-1], shapes, strict=True)
-        }
+        weights = {n: piece.view(shape) for n, piece, shape in zip(names, pieces[:-1], shapes, strict=True)}
         logits = torch.func.functional_call(model, weights, (pieces[-1].view_as(activations),))
         return nn.functional.cross_entropy(logits, torch.tensor([0, 1, 0, 1, 1]))
 
@@ -119,9 +117,7 @@ def test_exact_products_are_rows_of_the_full_hessian():
 
     leaf = activations.clone().requires_grad_()
     pieces = [d.view(s) for d, s in zip(torch.split(direction, sizes), shapes, strict=True)]
-    on_weights, on_activations = exact_product(
-        loss_of(model, leaf), list(model.parameters()), leaf, pieces
-    )
+    on_weights, on_activations = exact_product(loss_of(model, leaf), list(model.parameters()), leaf, pieces)
     flat = torch.cat([w.flatten() for w in on_weights])
     assert torch.allclose(flat, hessian[:total, :total] @ direction, rtol=1e-10, atol=1e-13)
     assert torch.allclose(
@@ -151,9 +147,7 @@ def test_a_parameter_the_loss_does_not_use_has_a_zero_product():
     weight, idle = doubles(1.0, 2.0).requires_grad_(), doubles(7.0).requires_grad_()
     activations = doubles(3.0, -1.0).requires_grad_()
     loss = (weight * activations).sum().tanh()
-    on_weights, mixed = exact_product(
-        loss, [weight, idle], activations, [doubles(0.5, 0.25), doubles(1.0)]
-    )
+    on_weights, mixed = exact_product(loss, [weight, idle], activations, [doubles(0.5, 0.25), doubles(1.0)])
     assert not on_weights[1].any()
     assert mixed.any()
 

@@ -95,9 +95,7 @@ def test_over_rounds_in_sequence_the_spread_carries_the_extremes(rounds, ks):
     spread, expected, seen = None, None, []
     for t, rows in enumerate(rounds, start=1):
         found = lead(rows, t=t, total=len(rounds), k_min=ks[0], k_max=ks[1], spread=spread)
-        wanted = oracle.leader_round(
-            rows, t=t, total=len(rounds), k_min=ks[0], k_max=ks[1], spread=expected
-        )
+        wanted = oracle.leader_round(rows, t=t, total=len(rounds), k_min=ks[0], k_max=ks[1], spread=expected)
         seen.append(found.dispersion)
         spread, expected = found.spread, wanted["spread"]
         assert spread == (min(seen), max(seen))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,8 @@ ABSOLUTE = {
 DEFAULT = {"device_mean": 0.03, "ensemble": 0.05, "merged": 0.05, "local": 0.03}
 
 MARGIN = 1e-5  # radians, or share of a device: the closest that a choice may be in a recorded run
-ROUNDS = 40
-SHOWN = (1, 2, 5, 10, 20, 30, 40)
+ROUNDS = 30
+SHOWN = (1, 2, 3, 5, 10, 15, 20, 25, 30)
 
 COMMON: dict[str, Any] = {
     "dataset": "digits",
@@ -69,7 +69,7 @@ COMMON: dict[str, Any] = {
     "partition": "dirichlet:0.1",
     "batch_size": 16,
     "rounds": ROUNDS,
-    "evaluate_every": 20,
+    "evaluate_every": 15,
     "precision": "float64",
     "server_optimizer": {"lr": 0.05},
     "device_optimizer": {"lr": 0.05},
@@ -90,7 +90,7 @@ CASES: dict[str, dict[str, Any]] = {
     "float64/gapsl finite": {**COMMON, **FINITE},
     "float64/gapsl exact dropout": {**COMMON, **EXACT, **DROPOUT},
     "float64/gapsl finite dropout": {**COMMON, **FINITE, **DROPOUT},
-    **{f"default/{m}": {"method": m, "rounds": 60} for m in gapsl.METHODS},
+    **{f"default/{m}": {"method": m, "rounds": 60, "evaluate_every": 60} for m in ("gapsl", "psl", "sfl")},
 }
 
 
@@ -226,7 +226,6 @@ def noise() -> None:
     """Print, in bands, how far each statistic moves when only rounding is different."""
     for name, reference in references().items():
         settings = CASES[name]
-        tried: dict[str, Callable[[int], tuple[dict[str, Any], dict[str, Any]]]] = {}
         moved: dict[str, dict[str, float]] = {}
         sizes = [1e-7, 1e-6, 1e-5] if name.startswith("float64/") else [1e-6, 1e-5]
         for size in sizes:
@@ -237,7 +236,6 @@ def noise() -> None:
                 column.update({s: max(far[s], column.get(s, 0)) for s in far})
         other = "float32" if settings.get("precision") == "float64" else "float64"
         moved[other] = deviations(name, summarise(*run({**settings, "precision": other})), reference)
-        del tried
         for kind, column in moved.items():
             text = " ".join(f"{s}={v:.2g}" for s, v in column.items() if v)
             print(f"{name:32} {kind:8} max {max(column.values()):.2g}: {text}", flush=True)

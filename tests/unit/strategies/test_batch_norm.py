@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tiny import PARALLEL, SERVERS, mlp, method, play, server_named, uploads_for, weights
+from tiny import PARALLEL, method, mlp, play, server_named, uploads_for, weights
 from torch import nn
 
 from gapsl.strategies.normalisation import RunningStatistics
@@ -114,7 +114,3 @@ def test_a_layer_without_running_buffers_is_left_alone():
     strategy = method("gapsl", model, **{"lambda": 1.0})
     play(strategy, uploads_for("batch-norm"))
     assert not torch.equal(weights(strategy), torch.cat([p.flatten() for p in model.parameters()]))
-
-
-def test_there_is_a_server_with_batch_norm_here():
-    assert "batch-norm" in SERVERS

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import (
     AT_ONCE,
-    BATCH,
     SERVERS,
     buffers,
     flat,
@@ -78,7 +77,7 @@ def alike(uploads):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("hidden", ["mean", "per-device"])
 @pytest.mark.parametrize("server", ["tanh", "convolution-relu", "layer-norm", "attention", "batch-norm"])
-@pytest.mark.parametrize("phi", [0.01, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("phi", [0.01, 0.5, 1.0])
 def test_epsl_is_psl_where_all_devices_send_the_same(phi, server, hidden, reduction, device_gradient):
     model, uploads = server_named(server), alike(uploads_for(server))
     common = {"reduction": reduction, "device_gradient": device_gradient}
@@ -151,7 +150,3 @@ def test_with_one_device_every_method_of_one_server_is_psl(server):
         assert torch.equal(weights(strategy), weights(psl)), name
         assert torch.equal(outcome.replies[0].gradient, expected.replies[0].gradient), name
         assert torch.equal(buffers(strategy), buffers(psl)), name
-
-
-def test_the_batch_of_these_tests_is_divided_by_epsl():
-    assert BATCH * 0.5 < BATCH  # phi 0.5 shares some rows and leaves some

@@ -1,0 +1,149 @@
+"""A run that was killed with `kill -9`, at any moment and however often, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from conftest import Runs
+from processes import TINY, Command, Launcher, records_of, result_of, rounds_done, timeless
+
+# Everything that has a state of its own: dropout, BatchNorm, who takes part, momentum, AdamW, hand-overs.
+VARIANTS = {
+    "gapsl": [
+        "--model", "small", "--set", "norm=batch", "--set", "dropout=0.2", "--participation", "0.6",
+    ],
+    "sfl": ["--method", "sfl", "--set", "sfl.interval=7", "--set", "server_optimizer.name=adamw"],
+    "vanilla": ["--method", "vanilla", "--set", "server_optimizer.schedule=cosine"],
+}  # fmt: skip
+
+Moment = Callable[[Path], bool]
+
+
+def folder_is_there(folder: Path) -> bool:
+    return folder.exists()
+
+
+def settings_are_written(folder: Path) -> bool:
+    return (folder / "config.yaml").exists()
+
+
+def data_is_divided(folder: Path) -> bool:
+    return (folder / "partition.json").exists()
+
+
+def after_round(round: int) -> Moment:
+    return lambda folder: rounds_done(folder) >= round
+
+
+def while_a_checkpoint_is_written_after(round: int) -> Moment:
+    return lambda folder: rounds_done(folder) >= round and any((folder / "checkpoints").glob(".draft-*"))
+
+
+def last_checkpoint_is_written(folder: Path) -> bool:
+    return (folder / "checkpoints" / "round-000040").exists()
+
+
+def start_or_go_on(cli: Launcher, folder: Path, args: Iterable[str]) -> Command:
+    """Do what a person would: `gapsl resume`, or the command again where there is no run yet."""
+    if settings_are_written(folder):
+        return cli.start("resume", folder)
+    return cli.start("train", *TINY, *args, "--out", folder)
+
+
+def killed_at(cli: Launcher, folder: Path, args: Iterable[str], moment: Moment) -> bool:
+    """Start or go on with a run, kill it at a moment, and say whether the kill came in time."""
+    command = start_or_go_on(cli, folder, args)
+    command.until(lambda: moment(folder), "the moment to kill")
+    command.kill()
+    return command.code == -signal.SIGKILL
+
+
+def assert_same_run(folder: Path, expected: Path) -> None:
+    """Check that a run is another's twin in everything but time."""
+    ours, theirs = result_of(folder), result_of(expected)
+    assert ours["final"]["weights_sha256"] == theirs["final"]["weights_sha256"]
+    assert timeless(ours) == timeless(theirs)
+    assert [record["round"] for record in records_of(folder)] == list(range(1, theirs["rounds"] + 1))
+    assert timeless(records_of(folder)) == timeless(records_of(expected))
+    assert (folder / "partition.json").read_bytes() == (expected / "partition.json").read_bytes()
+    assert not list((folder / "checkpoints").glob(".draft-*"))
+
+
+@pytest.mark.parametrize(
+    ("variant", "moments"),
+    [
+        (
+            "gapsl",
+            [
+                folder_is_there,
+                settings_are_written,
+                after_round(3),  # there is no checkpoint yet
+                while_a_checkpoint_is_written_after(5),  # the first one
+                after_round(14),
+                while_a_checkpoint_is_written_after(20),
+                last_checkpoint_is_written,  # but no result
+            ],
+        ),
+        ("sfl", [data_is_divided, while_a_checkpoint_is_written_after(10), after_round(24)]),
+        ("vanilla", [after_round(1), after_round(12), while_a_checkpoint_is_written_after(30)]),
+    ],
+)
+def test_killed_again_and_again_it_ends_with_the_same_weights(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path, variant: str, moments: list[Moment]
+) -> None:
+    folder, args = tmp_path / "run", VARIANTS[variant]
+    kills = [killed_at(cli, folder, args, moment) for moment in moments]
+    assert sum(kills) >= len(kills) - 1, "the run was faster than the kills"
+
+    ended = start_or_go_on(cli, folder, args).wait()
+    assert ended.code == 0, ended.stderr
+    assert_same_run(folder, undisturbed(*args))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_thirty_kills_at_random_moments(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path, variant: str
+) -> None:
+    chance = random.Random(f"kills of {variant}")
+    args, expected = VARIANTS[variant], undisturbed(*VARIANTS[variant])
+    kills = runs = 0
+    while kills < 30:
+        runs += 1
+        folder = tmp_path / f"run-{runs}"
+        while not (folder / "result.json").exists() and kills < 30:
+            done = rounds_done(folder)
+            moment = chance.choice(
+                [
+                    folder_is_there,
+                    data_is_divided,
+                    after_round(done + chance.randint(1, 9)),
+                    after_round(done + chance.randint(1, 9)),
+                    while_a_checkpoint_is_written_after(done + chance.randint(0, 9)),
+                    while_a_checkpoint_is_written_after(done + chance.randint(0, 9)),
+                ]
+            )
+            kills += killed_at(cli, folder, args, moment)
+        ended = start_or_go_on(cli, folder, args).wait()
+        assert ended.code == 0, f"after {kills} kills: {ended.stderr}"
+        assert_same_run(folder, expected)
+    assert runs >= 2
+
+
+def test_a_run_killed_before_its_settings_were_written_is_started_again_by_the_same_command(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".config.yaml.4711").write_text("method: ga", encoding="utf-8")  # a draft cut short
+
+    ended = cli.run("resume", folder)
+    assert ended.code == 2
+    assert "gapsl train" in ended.stderr
+
+    ended = cli.run("train", *TINY, "--rounds", "1", "--out", folder)
+    assert ended.code == 0, ended.stderr
