@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-import torch._dynamo  # which torch's optimizers import when the first is made
+import torch._dynamo  # noqa: F401 - torch's optimizers import it when the first is made
 
 import gapsl.cli
 

@@ -70,14 +70,10 @@ class Command:
         assert self.running
         os.kill(-self.pid if group else self.pid, number)
 
-    def until(self, happened: Callable[[], Any], what: str) -> Any:
-        """Wait for something that happens while it runs; None if it ends first."""
-
-        def either() -> Any:
-            return (happened() or "ended") if self.running else "ended"
-
-        found = wait_until(either, what)
-        return None if found == "ended" else found
+    def until(self, happened: Callable[[], Any], what: str) -> bool:
+        """Wait for something that happens while it runs; false if it ends first."""
+        wait_until(lambda: happened() or not self.running, what)
+        return self.running
 
     def wait(self) -> Ended:
         """Wait for its end."""
@@ -112,7 +108,7 @@ class Launcher:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Command:  # noqa: B006
+    def start(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Command:
         """Start `gapsl` with these arguments."""
         self._count += 1
         stdout, stderr = (self._folder / f"{self._count:04d}.{name}" for name in ("out", "err"))
@@ -127,7 +123,7 @@ class Launcher:
         }
         return Command(self, self.ask(order), stdout, stderr)
 
-    def run(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Ended:  # noqa: B006
+    def run(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Ended:
         """Run `gapsl` with these arguments to its end."""
         return self.start(*args, cwd=cwd, env=env).wait()
 

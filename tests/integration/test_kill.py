@@ -43,10 +43,6 @@ def while_a_checkpoint_is_written_after(round: int) -> Moment:
     return lambda folder: rounds_done(folder) >= round and any((folder / "checkpoints").glob(".draft-*"))
 
 
-def last_checkpoint_is_written(folder: Path) -> bool:
-    return (folder / "checkpoints" / "round-000040").exists()
-
-
 def start_or_go_on(cli: Launcher, folder: Path, args: Iterable[str]) -> Command:
     """Do what a person would: `gapsl resume`, or the command again where there is no run yet."""
     if settings_are_written(folder):
@@ -85,7 +81,7 @@ def assert_same_run(folder: Path, expected: Path) -> None:
                 while_a_checkpoint_is_written_after(5),  # the first one
                 after_round(14),
                 while_a_checkpoint_is_written_after(20),
-                last_checkpoint_is_written,  # but no result
+                while_a_checkpoint_is_written_after(40),  # the last one; there is no result yet
             ],
         ),
         ("sfl", [data_is_divided, while_a_checkpoint_is_written_after(10), after_round(24)]),
@@ -96,8 +92,8 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(
     cli: Launcher, undisturbed: Runs, tmp_path: Path, variant: str, moments: list[Moment]
 ) -> None:
     folder, args = tmp_path / "run", VARIANTS[variant]
-    kills = [killed_at(cli, folder, args, moment) for moment in moments]
-    assert sum(kills) >= len(kills) - 1, "the run was faster than the kills"
+    for number, moment in enumerate(moments, start=1):
+        assert killed_at(cli, folder, args, moment), f"the run ended before kill {number}"
 
     ended = start_or_go_on(cli, folder, args).wait()
     assert ended.code == 0, ended.stderr
@@ -117,21 +113,16 @@ def test_thirty_kills_at_random_moments(
         folder = tmp_path / f"run-{runs}"
         while not (folder / "result.json").exists() and kills < 30:
             done = rounds_done(folder)
-            moment = chance.choice(
-                [
-                    folder_is_there,
-                    data_is_divided,
-                    after_round(done + chance.randint(1, 9)),
-                    after_round(done + chance.randint(1, 9)),
-                    while_a_checkpoint_is_written_after(done + chance.randint(0, 9)),
-                    while_a_checkpoint_is_written_after(done + chance.randint(0, 9)),
-                ]
-            )
-            kills += killed_at(cli, folder, args, moment)
+            moments = [
+                after_round(done + chance.randint(1, 9)),
+                while_a_checkpoint_is_written_after(done + chance.randint(0, 9)),
+                folder_is_there if not done else data_is_divided,
+            ]
+            kills += killed_at(cli, folder, args, chance.choices(moments, weights=[3, 3, 1])[0])
         ended = start_or_go_on(cli, folder, args).wait()
         assert ended.code == 0, f"after {kills} kills: {ended.stderr}"
         assert_same_run(folder, expected)
-    assert runs >= 2
+    assert runs > 1
 
 
 def test_a_run_killed_before_its_settings_were_written_is_started_again_by_the_same_command(

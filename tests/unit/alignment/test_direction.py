@@ -17,7 +17,7 @@ angle_lists = st.lists(st.floats(0, math.pi), min_size=1, max_size=8)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(rows=gradient_rows(), eta=etas)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_angles_threshold_and_kept_are_the_oracle_s(dtype, rows, eta):
     gradients = torch.tensor(rows, dtype=dtype)
     leader = lead(rows, dtype).gradient
@@ -101,7 +101,7 @@ def test_a_zero_gradient_is_at_a_right_angle_to_the_leader():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(rows=gradient_rows(least=2), which=st.integers(0, 6), power=st.integers(-60, 60))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_scaling_a_gradient_changes_no_angle_to_the_leader(dtype, rows, which, power):
     gradients = torch.tensor(rows, dtype=dtype)
     leader = lead(rows, dtype).gradient

@@ -33,7 +33,7 @@ REDUCTIONS = ["mean", "sum"]
     dtype=st.sampled_from([torch.float32, torch.float64]),
     server=st.sampled_from(["tanh", "batch-norm", "dropout", "convolution-relu"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_gapsl_that_excludes_nobody_and_regularises_nothing_is_psl_to_the_bit(
     ks, eta, seed, penalty, reduction, device_gradient, dtype, server
 ):
@@ -90,8 +90,7 @@ def test_epsl_is_psl_where_all_devices_send_the_same(phi, server, hidden, reduct
     assert ours.losses == theirs.losses
 
 
-@pytest.mark.parametrize("measure", [False, True])
-@pytest.mark.parametrize("server", ["tanh", "batch-norm", "dropout"])
+@pytest.mark.parametrize(("server", "measure"), [("batch-norm", True), ("dropout", False)])
 @pytest.mark.parametrize("name", AT_ONCE)
 @given(order=st.permutations(range(4)))
 @settings(max_examples=4, deadline=None)

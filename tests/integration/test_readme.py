@@ -1,0 +1,81 @@
+"""What the README and the docs say can be typed in as it stands."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gapsl.reports.settings import settings_markdown
+from gapsl.strategies.registry import METHODS
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# The same command on little data: later options win.
+SMALLER = {
+    "train": "--dataset digits --model mlp --rounds 3 --quiet",
+    "compare": "--model mlp --rounds 3 --quiet",
+}
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> None:
+    block = next(block for block in fenced(README, "sh") if "gapsl train" in block)
+    commands = [part.strip() for line in block.splitlines() for part in line.split("#")[0].split(";")]
+    assert len(commands) >= 8
+    for command in commands:
+        words = shlex.split(f"{command} {SMALLER.get(command.split()[1], '')}")
+        assert words[0] == "gapsl"
+        run([sys.executable, "-m", *words], tmp_path)
+    assert (tmp_path / "runs/a/result.json").is_file()
+    assert (tmp_path / "runs/b/curves.png").is_file()
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (block,) = fenced(README, "python")
+    assert 0 <= float(run([sys.executable, "-c", block], tmp_path)) <= 1
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_the_examples_run(example: Path, tmp_path: Path) -> None:
+    assert "%" in run([sys.executable, str(example)], tmp_path)
+
+
+def test_the_method_in_the_docs_is_the_one_in_the_examples() -> None:
+    shown = next(
+        b for b in fenced((ROOT / "docs/methods.md").read_text("utf-8"), "python") if "LevelPsl" in b
+    )
+    example = (ROOT / "examples/own_method.py").read_text("utf-8")
+    for line in shown.splitlines():
+        if line.strip() and not line.strip().startswith("def "):
+            assert line.strip() in example
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == settings_markdown()
+
+
+def test_the_docs_name_every_method() -> None:
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    for method in METHODS:
+        assert f"`{method}`" in page
+
+
+def test_no_link_between_the_pages_is_broken() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

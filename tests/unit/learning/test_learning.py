@@ -1,0 +1,31 @@
+"""Learning itself: every method's trajectory on digits stays within a narrow band of its reference."""
+
+import json
+
+import pytest
+import record
+
+import gapsl
+
+
+@pytest.mark.parametrize("name", list(record.CASES))
+def test_a_run_stays_within_its_band(name):
+    far = record.deviations(
+        name, record.summarise(*record.run(record.CASES[name])), record.references()[name]
+    )
+    assert {statistic: bands for statistic, bands in far.items() if bands > 1} == {}
+
+
+def test_every_method_has_a_reference_made_with_the_settings_that_are_run():
+    stored = json.loads(record.REFERENCES.read_text(encoding="utf-8"))
+    assert set(stored["runs"]) >= {f"float64/{method}" for method in gapsl.METHODS}
+    assert {name: entry["settings"] for name, entry in stored["runs"].items()} == record.CASES
+    assert stored["made_with"]["commit"]
+
+
+def test_exact_and_finite_penalties_learn_the_same():
+    stored = record.references()
+    for suffix in ("", " dropout"):
+        exact, finite = stored[f"float64/gapsl exact{suffix}"], stored[f"float64/gapsl finite{suffix}"]
+        far = record.deviations("float64/", finite, exact)
+        assert max(far.values()) < 0.1

@@ -1,0 +1,379 @@
+"""Planted mistakes leave the bands: what test_learning.py would not notice, it would not protect.
+
+Each mistake replaces a real function of gapsl by a wrong one and trains as test_learning.py does.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+import record
+import torch
+
+from gapsl.alignment import Alignment, direction, leader, sum_of_rows
+from gapsl.fleets.local import LocalFleet
+from gapsl.strategies import gapsl as gapsl_file
+from gapsl.strategies.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
+from gapsl.strategies.ablations.fixed_ratio import FixedRatio
+from gapsl.strategies.base import Parallel
+from gapsl.strategies.central import Central
+from gapsl.strategies.epsl import Epsl
+from gapsl.strategies.exchange import Exchange, Reply
+from gapsl.strategies.frozen import Frozen
+from gapsl.strategies.gapsl import Gapsl
+from gapsl.strategies.passes import Passes
+from gapsl.strategies.psl import Psl
+from gapsl.strategies.sfl import ClientAveraging, Sfl
+from gapsl.strategies.sfl_v2 import SflV2
+from gapsl.strategies.vanilla import Vanilla
+from gapsl.training.device import Device
+
+Patch = pytest.MonkeyPatch
+ENOUGH = 3  # bands: where a mistake has to be at least, so that no rounding brings it back
+
+
+# --- the regulariser ---
+
+
+def change_penalty(patch: Patch, change: Callable) -> None:
+    right = Passes.penalty
+
+    def penalty(self, contribution, leader, mode):
+        pull, derivative = right(self, contribution, leader, mode)
+        return pull, None if derivative is None else change(*derivative)
+
+    patch.setattr(Passes, "penalty", penalty)
+
+
+def penalty_sign_flipped(patch: Patch) -> None:
+    change_penalty(patch, lambda weights, activations: (-weights, -activations))
+
+
+def penalty_detached(patch: Patch) -> None:
+    change_penalty(patch, lambda weights, activations: None)
+
+
+def penalty_misses_the_weights(patch: Patch) -> None:
+    change_penalty(patch, lambda weights, activations: (torch.zeros_like(weights), activations))
+
+
+def penalty_misses_the_activations(patch: Patch) -> None:
+    change_penalty(patch, lambda weights, activations: (weights, torch.zeros_like(activations)))
+
+
+def other_dropout_masks_in_the_second_pass(patch: Patch) -> None:
+    for name in ("_exact", "_finite"):
+
+        def wrong(self, contribution, direction, right=getattr(Passes, name)):
+            self.seed += 1
+            try:
+                return right(self, contribution, direction)
+            finally:
+                self.seed -= 1
+
+        patch.setattr(Passes, name, wrong)
+
+
+# --- who leads ---
+
+
+def scores_sorted_the_other_way(patch: Patch) -> None:
+    right = leader.select
+    patch.setattr(leader, "select", lambda scores, ratio, nonzero: right(-scores, ratio, nonzero=nonzero))
+
+
+def leader_is_the_mean_of_all(patch: Patch) -> None:
+    right = leader.mean_of_rows
+    patch.setattr(leader, "mean_of_rows", lambda rows, members: right(rows, range(len(rows))))
+
+
+def leader_is_a_sum(patch: Patch) -> None:
+    patch.setattr(leader, "mean_of_rows", sum_of_rows)
+
+
+def spread_not_carried_over(patch: Patch) -> None:
+    right = Gapsl.identify
+
+    def identify(self, round, gradients):
+        self.spread = None
+        return right(self, round, gradients)
+
+    patch.setattr(Gapsl, "identify", identify)
+
+
+def ratio_does_not_grow_with_the_rounds(patch: Patch) -> None:
+    right = leader.selection_ratio
+    patch.setattr(
+        leader,
+        "selection_ratio",
+        lambda *given, **named: right(*given, **{**named, "round": 1, "total_rounds": 1}),
+    )
+
+
+def sample_deviation_of(module):
+    def mistake(patch: Patch) -> None:
+        right = torch.Tensor.std
+
+        def std(self, *given, **named):
+            if sys._getframe(1).f_globals["__name__"] == module.__name__:
+                named["correction"] = 1
+            return right(self, *given, **named)
+
+        patch.setattr(torch.Tensor, "std", std)
+
+    mistake.__name__ = f"sample_deviation_in_{module.__name__.rpartition('.')[2]}"
+    return mistake
+
+
+def leaders_not_drawn(patch: Patch) -> None:
+    patch.setattr(rand_lgi.RandLgi, "identify", Gapsl.identify)
+
+
+def same_leaders_drawn_every_round(patch: Patch) -> None:
+    right = rand_lgi.random_subset
+    patch.setattr(rand_lgi, "random_subset", lambda *given, round: right(*given, round=1))
+
+
+def ratio_not_fixed(patch: Patch) -> None:
+    patch.setattr(FixedRatio, "identify", Gapsl.identify)
+
+
+def not_everybody_leads(patch: Patch) -> None:
+    patch.setattr(non_lgi.NonLgi, "identify", Gapsl.identify)
+
+
+# --- who is kept ---
+
+
+def exclusion_inverted(patch: Patch) -> None:
+    right = direction.keep_within
+
+    def keep_within(angles, threshold):
+        found = right(angles, threshold)
+        beyond = tuple(i for i in range(len(angles)) if i not in found.kept)
+        return Alignment(angles, threshold, beyond or found.kept)
+
+    patch.setattr(direction, "keep_within", keep_within)
+    patch.setattr(fixed_threshold, "keep_within", keep_within)
+
+
+def nobody_excluded(patch: Patch) -> None:
+    right = gapsl_file.align
+    patch.setattr(gapsl_file, "align", lambda *given, **named: gapsl_file.everybody(right(*given, **named)))
+
+
+def threshold_above_the_mean(patch: Patch) -> None:
+    right = gapsl_file.align
+    patch.setattr(gapsl_file, "align", lambda gradients, leader, eta: right(gradients, leader, eta=-eta))
+
+
+def threshold_not_fixed(patch: Patch) -> None:
+    patch.setattr(fixed_threshold.FixedThreshold, "select", Gapsl.select)
+
+
+def excluded_devices_step(patch: Patch) -> None:
+    """Their gradient is zero, but their momentum moves them."""
+    patch.setattr(gapsl_file, "nothing", lambda upload: Reply(torch.zeros_like(upload.activations)))
+
+
+def excluded_devices_get_nothing(patch: Patch) -> None:
+    """Although `excluded` is "plain"."""
+    right = Gapsl.combine
+
+    def combine(self, round, contributions, gradients):
+        outcome = right(self, round, contributions, gradients)
+        kept = outcome.details["kept"]
+        skip = {c.device: gapsl_file.nothing(c.upload) for c in contributions if c.device not in kept}
+        return replace(outcome, replies={**outcome.replies, **skip})
+
+    patch.setattr(Gapsl, "combine", combine)
+
+
+def kept_not_drawn(patch: Patch) -> None:
+    patch.setattr(rand_gda.RandGda, "select", Gapsl.select)
+
+
+def same_kept_drawn_every_round(patch: Patch) -> None:
+    right = rand_gda.random_subset
+    patch.setattr(rand_gda, "random_subset", lambda *given, round: right(*given, round=1))
+
+
+def server_steps_on_everybody(patch: Patch) -> None:
+    """Although without GDA it is the leader's gradient alone."""
+    right = Gapsl.identify
+
+    def identify(self, round, gradients):
+        found = right(self, round, gradients)
+        return replace(found, gradient=leader.mean_of_rows(gradients, range(len(gradients))))
+
+    patch.setattr(non_gda.NonGda, "identify", identify)
+
+
+# --- the scale of gradients ---
+
+
+def reduced_the_other_way(patch: Patch) -> None:
+    def reduce(self, gradients, members):
+        total = leader.mean_of_rows(gradients, members)
+        return total * len(members) if self.setting.reduction == "mean" else total
+
+    patch.setattr(Parallel, "reduce", reduce)
+
+
+def devices_get_their_own_gradient(patch: Patch) -> None:
+    patch.setattr(Parallel, "reply", lambda self, gradient, members: Reply(gradient))
+
+
+def devices_get_the_mean_whatever_the_reduction(patch: Patch) -> None:
+    patch.setattr(Parallel, "reply", lambda self, gradient, members: Reply(gradient / members))
+
+
+def devices_scaled_by_all_instead_of_the_kept(patch: Patch) -> None:
+    patch.setattr(
+        Parallel, "reply", lambda self, gradient, members: Reply(gradient / len(self.setting.devices))
+    )
+
+
+# --- the other methods ---
+
+
+def broadcast_scaled(patch: Patch) -> None:
+    right = Epsl._through_mean
+
+    def through_mean(self, waiting, shared):
+        on_weights, broadcast = right(self, waiting, shared)
+        return on_weights, broadcast / len(waiting)
+
+    patch.setattr(Epsl, "_through_mean", through_mean)
+
+
+def averaged_rows_scaled_on_the_server(patch: Patch) -> None:
+    right = Epsl._through_mean
+
+    def through_mean(self, waiting, shared):
+        on_weights, broadcast = right(self, waiting, shared)
+        return on_weights / len(waiting), broadcast
+
+    patch.setattr(Epsl, "_through_mean", through_mean)
+
+
+def rows_averaged_unweighted(patch: Patch) -> None:
+    patch.setattr(
+        Epsl, "_mean", lambda self, devices, tensors: torch.stack(list(tensors)).detach().mean(dim=0)
+    )
+
+
+def halves_averaged_unweighted(patch: Patch) -> None:
+    right = ClientAveraging.weights
+    patch.setattr(ClientAveraging, "weights", lambda self: dict.fromkeys(right(self), 1.0))
+
+
+def client_halves_not_averaged(patch: Patch) -> None:
+    patch.setattr(LocalFleet, "average", lambda self, weights: None)
+
+
+def server_copies_not_averaged(patch: Patch) -> None:
+    patch.setattr(Sfl, "averaging", ClientAveraging.averaging)
+
+
+def devices_always_in_the_same_order(patch: Patch) -> None:
+    right = SflV2.step
+
+    def step(self, round, exchange, uploads, *, measure=False):
+        return right(self, 1, exchange, uploads, measure=measure)
+
+    patch.setattr(SflV2, "step", step)
+
+
+def client_half_not_handed_over(patch: Patch) -> None:
+    patch.setattr(LocalFleet, "hand_over", lambda self, source, target: None)
+
+
+def turns_of_one_batch(patch: Patch) -> None:
+    patch.setattr(Vanilla, "_turn_of", lambda self, device: 1)
+
+
+def frozen_devices_learn(patch: Patch) -> None:
+    patch.setattr(Frozen, "exchanges", Psl.exchanges)
+    patch.setattr(Frozen, "combine", Psl.combine)
+
+
+def one_batch_a_round(patch: Patch) -> None:
+    def exchanges(self, round, present):
+        (self.holder,) = present
+        yield Exchange((self.holder,), 0)
+
+    patch.setattr(Central, "exchanges", exchanges)
+
+
+def devices_do_not_learn(patch: Patch) -> None:
+    patch.setattr(Device, "backward", lambda self, round, reply: None)
+
+
+MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
+    "gapsl exact": [
+        penalty_sign_flipped,
+        penalty_detached,
+        penalty_misses_the_weights,
+        penalty_misses_the_activations,
+    ],
+    "gapsl finite": [penalty_sign_flipped, penalty_detached],
+    "gapsl exact dropout": [other_dropout_masks_in_the_second_pass],
+    "gapsl finite dropout": [other_dropout_masks_in_the_second_pass],
+    "gapsl": [
+        penalty_sign_flipped,
+        penalty_detached,
+        exclusion_inverted,
+        nobody_excluded,
+        threshold_above_the_mean,
+        excluded_devices_step,
+        scores_sorted_the_other_way,
+        leader_is_the_mean_of_all,
+        spread_not_carried_over,
+        ratio_does_not_grow_with_the_rounds,
+        sample_deviation_of(leader),
+        sample_deviation_of(direction),
+        reduced_the_other_way,
+        devices_get_their_own_gradient,
+        devices_scaled_by_all_instead_of_the_kept,
+    ],
+    "gapsl plain": [excluded_devices_get_nothing],
+    "gapsl/non-lgi": [not_everybody_leads, exclusion_inverted],
+    "gapsl/rand-lgi": [leaders_not_drawn, same_leaders_drawn_every_round],
+    "gapsl/non-gda": [leader_is_a_sum, server_steps_on_everybody, scores_sorted_the_other_way],
+    "gapsl/rand-gda": [kept_not_drawn, same_kept_drawn_every_round],
+    "gapsl/fixed-ratio": [ratio_not_fixed, scores_sorted_the_other_way],
+    "gapsl/fixed-threshold": [exclusion_inverted, threshold_not_fixed],
+    "psl": [reduced_the_other_way, devices_get_their_own_gradient, devices_do_not_learn],
+    "psl sum": [reduced_the_other_way, devices_get_the_mean_whatever_the_reduction],
+    "epsl": [broadcast_scaled, averaged_rows_scaled_on_the_server, rows_averaged_unweighted],
+    "epsl per-device": [rows_averaged_unweighted],
+    "sfl": [halves_averaged_unweighted, client_halves_not_averaged, server_copies_not_averaged],
+    "sfl-v2": [halves_averaged_unweighted, devices_always_in_the_same_order],
+    "vanilla": [client_half_not_handed_over, turns_of_one_batch],
+    "frozen": [frozen_devices_learn],
+    "central": [one_batch_a_round],
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake"),
+    [
+        pytest.param(case, mistake, id=f"{case}-{mistake.__name__}")
+        for case, mistakes in MISTAKES.items()
+        for mistake in mistakes
+    ],
+)
+def test_a_planted_mistake_leaves_the_band(case, mistake, monkeypatch, record_property):
+    name = f"float64/{case}"
+    mistake(monkeypatch)
+    far = record.deviations(
+        name, record.summarise(*record.run(record.CASES[name])), record.references()[name]
+    )
+    record_property("bands", far)
+    assert max(far.values()) > ENOUGH
+
+
+def test_every_method_has_its_mistakes():
+    assert {f"float64/{case}" for case in MISTAKES} == {n for n in record.CASES if n.startswith("float64/")}
