@@ -17,10 +17,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## Train PSL, SFL and GAPSL on real digits and compare them (1 to 2 minutes).
+demo: $(VENV)/.ready  ## Train PSL, SFL and GAPSL on real digits and compare them (about a minute).
 	rm -rf runs/demo
 	$(BIN)/gapsl compare --methods psl,sfl,gapsl --dataset digits --devices 10 --partition dirichlet:0.1 \
-	  --rounds 300 --evaluate-every 15 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
+	  --rounds 200 --evaluate-every 10 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
 	  --out runs/demo --plots
 
 lint: $(VENV)/.ready

@@ -39,9 +39,20 @@ def global_stream(seed: int, purpose: str, device: int = -1, round: int = 0, tur
 
     For what draws from the global generator and takes no other: initialisers and dropout.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(stream_seed(seed, purpose, device, round, turn))
+    named = stream_seed(seed, purpose, device, round, turn)
+    if torch.accelerator.is_available():
+        with torch.random.fork_rng(device_type=str(torch.accelerator.current_accelerator())):
+            torch.manual_seed(named)
+            yield
+        return
+    # The same for the CPU alone; torch.manual_seed would ask for accelerators that are not there, slowly.
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(named)
+    try:
         yield
+    finally:
+        generator.set_state(before)
 
 
 def random_subset(count: int, size: int, seed: int, purpose: str, *, round: int) -> tuple[int, ...]:

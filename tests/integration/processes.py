@@ -28,7 +28,7 @@ def wait_until(happened: Callable[[], Any], what: str, *, deadline: float = DEAD
     end = time.monotonic() + deadline
     while not (found := happened()):
         assert time.monotonic() < end, f"{what} did not happen within {deadline:.0f} s"
-        time.sleep(0.0005)
+        time.sleep(0.002)
     return found
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROUNDING = 8  # rounding errors up to so many machine epsilons are no direction
 ALIGNED = 1e-6  # where 1 - cos is below this the gradient is aligned, and the derivative is 0
 
 
@@ -39,8 +40,11 @@ def cosine_pull(gradient: Tensor, leader: Tensor) -> Pull:
     cosine = max(-1.0, min(1.0, float(gradient @ direction) / length))
     if 1 - cosine < ALIGNED:
         return Pull(cosine, None)
-    direction.sub_(gradient, alpha=cosine / length).div_(length)
-    return Pull(cosine, direction if bool(direction.any()) else None)
+    direction.sub_(gradient, alpha=cosine / length)
+    # Opposite to the leader there is no way to turn either; what is left then is rounding.
+    if float(torch.linalg.vector_norm(direction)) <= ROUNDING * torch.finfo(gradient.dtype).eps:
+        return Pull(cosine, None)
+    return Pull(cosine, direction.div_(length))
 
 
 def exact_product(
@@ -51,7 +55,7 @@ def exact_product(
     Double backward, not grad of a forward-mode derivative: that is silently wrong for LayerNorm and for
     BatchNorm in training mode.
     """
-    gradients = torch.autograd.grad(loss, list(parameters), create_graph=True)
+    gradients = torch.autograd.grad(loss, list(parameters), create_graph=True, materialize_grads=True)
     pairs = [(g, u) for g, u in zip(gradients, direction, strict=True) if g.requires_grad]
     inputs = [*parameters, activations]
     if not pairs:  # a loss linear in its weights has no curvature

@@ -9,6 +9,7 @@ from torch import Tensor
 
 # Squares of gradients shorter or longer than this leave the range of float32.
 _TINY, _HUGE = 1e-30, 1e30
+ROUNDING = 8  # rounding errors of a cosine, in machine epsilons of the gradients' precision
 
 
 def pairwise_angles(gradients: Tensor) -> Tensor:
@@ -21,7 +22,7 @@ def pairwise_angles(gradients: Tensor) -> Tensor:
     # In float32 the product is not symmetric to the last bit, and equal scores would differ.
     gram = (gram + gram.T) / 2
     lengths = gram.diagonal().sqrt()
-    angles = _angles(gram, torch.outer(lengths, lengths))
+    angles = _angles(gram, torch.outer(lengths, lengths), gradients.dtype)
     return angles.fill_diagonal_(0.0)
 
 
@@ -31,7 +32,7 @@ def angles_between(gradients: Tensor, direction: Tensor) -> Tensor:
     target = _within_range(direction[None, :])[0]
     products = (rows @ target).cpu().double()
     lengths = torch.linalg.vector_norm(rows, dim=1).cpu().double() * float(torch.linalg.vector_norm(target))
-    return _angles(products, lengths)
+    return _angles(products, lengths, gradients.dtype)
 
 
 def sum_of_rows(rows: Tensor, members: Sequence[int]) -> Tensor:
@@ -48,9 +49,12 @@ def mean_of_rows(rows: Tensor, members: Sequence[int]) -> Tensor:
     return sum_of_rows(rows, members).div_(len(members))
 
 
-def _angles(products: Tensor, lengths: Tensor) -> Tensor:
+def _angles(products: Tensor, lengths: Tensor, precision: torch.dtype) -> Tensor:
     cosines = torch.where(lengths > 0, products / lengths.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
-    return torch.acos(cosines.clamp(-1.0, 1.0))
+    # Near 1 the arc cosine turns a rounding error e into an angle of sqrt(2 e), and identical gradients
+    # would differ: what rounding cannot tell from parallel is parallel.
+    parallel = 1 - cosines.abs() <= ROUNDING * torch.finfo(precision).eps
+    return torch.acos(torch.where(parallel, cosines.sign(), cosines).clamp(-1.0, 1.0))
 
 
 def _within_range(rows: Tensor) -> Tensor:

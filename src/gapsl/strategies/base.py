@@ -43,6 +43,19 @@ class Setting:
     parameters: Parameters = field(default_factory=Parameters)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Angles between the gradients of some devices."""
+
+    devices: Sequence[int]
+    angles: Tensor
+
+    def among(self, devices: Iterable[int]) -> Tensor:
+        """Return the angles between these devices alone, in ascending order."""
+        chosen = [self.devices.index(device) for device in sorted(devices)]
+        return self.angles[chosen][:, chosen]
+
+
 class Strategy(ABC):
     """A method of split learning: the server's side of every round."""
 
@@ -95,12 +108,13 @@ class Strategy(ABC):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
 
-    def measure_angles(self, uploads: Sequence[Upload]) -> Tensor:
+    def measure_angles(self, uploads: Sequence[Upload]) -> Measured:
         """Return the pairwise angles at the server's present weights, at the price of a pass each."""
         rows = self.server.rows(len(uploads))
-        for row, upload in zip(rows, sorted(uploads, key=lambda u: u.device), strict=True):
+        ordered = sorted(uploads, key=lambda upload: upload.device)
+        for row, upload in zip(rows, ordered, strict=True):
             self.server.first_order(upload, out=row)
-        return pairwise_angles(rows)
+        return Measured([upload.device for upload in ordered], pairwise_angles(rows))
 
 
 class Parallel(Strategy):

@@ -16,6 +16,8 @@ from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.strategies.passes import Contribution
 from gapsl.strategies.psl import Psl
 
+ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
+
 
 class EpslParameters(Parameters):
     """EPSL's settings."""
@@ -38,6 +40,11 @@ class Waiting:
     last: Tensor  # d L_i / d logits
     statistics: list[tuple[Tensor, Tensor]]
 
+    @property
+    def finite(self) -> bool:
+        """Whether what came in and what came out are all numbers."""
+        return math.isfinite(self.loss) and bool(torch.isfinite(self.activations).all())
+
 
 class Epsl(Psl):
     """Efficient parallel split learning with a fixed cut; phi = 0 is PSL."""
@@ -59,9 +66,9 @@ class Epsl(Psl):
         if self.chosen.phi == 0:
             return super().step(round, exchange, uploads, measure=measure)
         waiting = sorted((self._forward(upload) for upload in uploads), key=lambda w: w.upload.device)
-        angles = self.measure_angles([w.upload for w in waiting]) if measure else None
-        finite = {w.upload.device: w for w in waiting if math.isfinite(w.loss)}
-        shared = math.ceil(self.chosen.phi * len(waiting[0].last))
+        measured = self.measure_angles([w.upload for w in waiting]) if measure else None
+        finite = {w.upload.device: w for w in waiting if w.finite}
+        shared = math.ceil(self.chosen.phi * len(waiting[0].last) - ROUNDING)
         averaged = self._averaged(list(finite.values()), shared) if finite else waiting[0].last[:shared]
         own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
         rows = self.server.rows(len(exchange.devices))
@@ -74,19 +81,21 @@ class Epsl(Psl):
             total = self.reduce(gradients, range(len(contributions)))
             if self.chosen.hidden == "mean":
                 on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
+                returned = [c.activation_gradient + broadcast for c in contributions]
                 # At PSL's scale: as if every one of the devices had contributed this gradient.
                 total.add_(on_weights, alpha=1 if self.setting.reduction == "mean" else len(contributions))
             else:
                 ids = [c.device for c in contributions]
-                broadcast = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
+                mean = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
+                returned = [torch.cat([mean, c.activation_gradient[shared:]]) for c in contributions]
             self.server.half.step(round, total)
             replies = {
-                c.device: self.reply(
-                    torch.cat([broadcast, c.activation_gradient[shared:]]), len(contributions)
-                )
-                for c in contributions
+                c.device: self.reply(gradient, len(contributions))
+                for c, gradient in zip(contributions, returned, strict=True)
             }
-            return Outcome(replies, losses_of(contributions), angles=angles)
+            losses = losses_of(contributions)
+            angles = measured.among(losses) if measured is not None else None
+            return Outcome(replies, losses, angles=angles)
 
         return self.finish(exchange, arrived, rows, combine)
 
@@ -106,13 +115,13 @@ class Epsl(Psl):
     def _through_mean(self, waiting: Sequence[Waiting], shared: int) -> tuple[Tensor, Tensor]:
         """Back-propagate the averaged rows once, through the devices' mean activations."""
         first = waiting[0].upload
-        activations = self._mean(
-            [w.upload.device for w in waiting], [w.activations[:shared] for w in waiting]
-        )
+        # The whole batch goes through, so that BatchNorm sees as many rows as it does for a device.
+        activations = self._mean([w.upload.device for w in waiting], [w.activations for w in waiting])
         mean = Upload(-1, first.round, first.turn, activations, first.labels)
         logits, activations, _ = self.server.logits(mean)
         inputs = [*self.server.half.parameters, activations]
-        last = self._averaged(waiting, shared)
+        last = torch.zeros_like(logits)
+        last[:shared] = self._averaged(waiting, shared)
         gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)
         return self.server.flatten(gradients[:-1]), gradients[-1]
 

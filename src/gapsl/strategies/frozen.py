@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from torch import Tensor
-
-from gapsl.strategies.exchange import Exchange, Outcome
-from gapsl.strategies.passes import Contribution
+from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.strategies.psl import Psl
 
 
@@ -22,6 +19,8 @@ class Frozen(Psl):
         for exchange in super().exchanges(round, present):
             yield replace(exchange, learn=False)
 
-    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
         """Step as PSL does, and reply to nobody."""
-        return replace(super().combine(round, contributions, gradients), replies={})
+        return replace(super().step(round, exchange, uploads, measure=measure), replies={})

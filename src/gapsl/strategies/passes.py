@@ -43,9 +43,12 @@ class Contribution:
 
     @property
     def finite(self) -> bool:
-        """Whether loss and gradients are numbers; a sum is NaN or infinite if any summand is."""
-        total = self.gradient.sum() + self.activation_gradient.sum() + self.loss
-        return bool(torch.isfinite(total))
+        """Whether loss and gradients are all numbers; a sum is NaN or infinite if any summand is."""
+        if bool(torch.isfinite(self.gradient.sum() + self.activation_gradient.sum() + self.loss)):
+            return True
+        # The sum of large numbers may overflow by itself; then every number has to be looked at.
+        parts = (self.gradient, self.activation_gradient, torch.tensor(self.loss))
+        return all(bool(torch.isfinite(part).all()) for part in parts)
 
 
 class Passes:

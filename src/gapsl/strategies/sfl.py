@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles
 from gapsl.halves import Half, average, weights_of
-from gapsl.strategies.base import Parameters, Setting, Strategy, nothing
+from gapsl.strategies.base import Measured, Parameters, Setting, Strategy, nothing
 from gapsl.strategies.exchange import Exchange, Outcome, Reply, Upload
 from gapsl.strategies.passes import Contribution, Passes
 
@@ -88,12 +88,11 @@ class Sfl(ClientAveraging):
     ) -> Outcome:
         """Train every device's copy on its own upload."""
         common = not self.active  # right after an averaging all copies are the same
+        measured: Measured | None = None
         if measure and not common:
             uploads = list(uploads)
             self.server_model()
-            angles: Tensor | None = self.measure_angles(uploads)
-        else:
-            angles = None
+            measured = self.measure_angles(uploads)
         rows = self.server.rows(len(exchange.devices))
         replies: dict[int, Reply] = {}
         losses: dict[int, float] = {}
@@ -106,9 +105,10 @@ class Sfl(ClientAveraging):
                 losses[upload.device] = contribution.loss
             else:
                 replies[upload.device] = nothing(upload)
-        if common and losses:
-            angles = pairwise_angles(rows[[exchange.devices.index(d) for d in sorted(losses)]])
         skipped = tuple(sorted(replies.keys() - losses.keys()))
+        if common and losses:
+            measured = Measured(exchange.devices, pairwise_angles(rows))
+        angles = measured.among(losses) if measured is not None else None
         return Outcome(replies, dict(sorted(losses.items())), skipped, angles)
 
     def averaging(self, round: int) -> Mapping[int, float] | None:

@@ -20,7 +20,7 @@ class SflV2(ClientAveraging):
     ) -> Outcome:
         """Take one server step per device, in this round's random order."""
         by_device = {upload.device: upload for upload in uploads}
-        angles = self.measure_angles(list(by_device.values())) if measure else None
+        measured = self.measure_angles(list(by_device.values())) if measure else None
         replies: dict[int, Reply] = {}
         losses: dict[int, float] = {}
         stream = numpy_stream(self.setting.seed, "sfl-order", round=round)
@@ -32,4 +32,5 @@ class SflV2(ClientAveraging):
             else:
                 replies[device] = nothing(by_device[device])
         skipped = tuple(sorted(replies.keys() - losses.keys()))
+        angles = measured.among(losses) if measured is not None else None
         return Outcome(replies, dict(sorted(losses.items())), skipped, angles)

@@ -12,6 +12,7 @@ import record
 import torch
 
 from gapsl.alignment import Alignment, direction, leader, sum_of_rows
+from gapsl.errors import TrainingStopped
 from gapsl.fleets.local import LocalFleet
 from gapsl.strategies import gapsl as gapsl_file
 from gapsl.strategies.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
@@ -357,22 +358,52 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
 }
 
 
+# Enough for `make test` are the mistakes that one would make, once each; `make test-all` plants all.
+FURTHER = {
+    ("gapsl exact", penalty_misses_the_weights),
+    ("gapsl exact", penalty_misses_the_activations),
+    ("gapsl", nobody_excluded),
+    ("gapsl", threshold_above_the_mean),
+    ("gapsl", ratio_does_not_grow_with_the_rounds),
+    ("gapsl/non-lgi", exclusion_inverted),
+    ("gapsl/rand-lgi", same_leaders_drawn_every_round),
+    ("gapsl/non-gda", leader_is_a_sum),
+    ("gapsl/non-gda", scores_sorted_the_other_way),
+    ("gapsl/rand-gda", same_kept_drawn_every_round),
+    ("gapsl/fixed-ratio", scores_sorted_the_other_way),
+    ("gapsl/fixed-threshold", threshold_not_fixed),
+    ("psl", devices_do_not_learn),
+    ("epsl", averaged_rows_scaled_on_the_server),
+    ("epsl per-device", rows_averaged_unweighted),
+    ("sfl", client_halves_not_averaged),
+    ("sfl", server_copies_not_averaged),
+    ("sfl-v2", devices_always_in_the_same_order),
+    ("vanilla", turns_of_one_batch),
+}
+
+
 @pytest.mark.parametrize(
     ("case", "mistake"),
     [
-        pytest.param(case, mistake, id=f"{case}-{mistake.__name__}")
+        pytest.param(
+            case,
+            mistake,
+            id=f"{case}-{mistake.__name__}",
+            marks=[pytest.mark.slow] if (case, mistake) in FURTHER else [],
+        )
         for case, mistakes in MISTAKES.items()
         for mistake in mistakes
     ],
 )
-def test_a_planted_mistake_leaves_the_band(case, mistake, monkeypatch, record_property):
+def test_a_planted_mistake_leaves_the_band(case, mistake, monkeypatch):
     name = f"float64/{case}"
     mistake(monkeypatch)
-    far = record.deviations(
-        name, record.summarise(*record.run(record.CASES[name])), record.references()[name]
-    )
-    record_property("bands", far)
-    assert max(far.values()) > ENOUGH
+    try:
+        found = record.summarise(*record.run(record.CASES[name]))
+    except TrainingStopped:
+        return  # it diverged, which is far enough
+    far = record.deviations(name, found, record.references()[name])
+    assert max(far.values()) > ENOUGH, far
 
 
 def test_every_method_has_its_mistakes():

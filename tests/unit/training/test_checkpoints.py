@@ -110,7 +110,7 @@ def test_another_format_is_refused_with_both_versions_named(store, key, value):
     folder = write(store, 4)
     header = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**header, key: value}))
-    with pytest.raises(InputError, match=f"{value!r}.*reads version 1"):
+    with pytest.raises(InputError, match=f"{value!r}.*this gapsl reads"):
         store.latest()
 
 

@@ -62,11 +62,15 @@ def test_converged_is_the_first_smoothed_within_a_point_of_the_best_smoothed(poi
     assert converged_epoch(curve) == naive(points)
 
 
-@pytest.mark.parametrize("best", range(1, 101))
-def test_exactly_one_point_below_the_best_is_within_it(best):
-    curve = [(1.0, (best - 1) / 100), (2.0, (best + 1) / 100), (3.0, best / 100)]
-    # Smoothed: best - 1, best, best.
-    assert converged_epoch(curve) == 1.0
+def test_exactly_one_point_below_the_best_is_within_it():
+    """0.8 - 0.01 is 0.79 to everybody but a float."""
+    late = []
+    for best in range(1, 101):
+        # Smoothed: a point below the best, the best, the best.
+        curve = [(1.0, (best - 1) / 100), (2.0, (best + 1) / 100), (3.0, best / 100)]
+        if converged_epoch(curve) != 1.0:
+            late.append(best)
+    assert late == []
 
 
 def test_smoothing_keeps_a_lucky_evaluation_from_counting():

@@ -1,5 +1,6 @@
 """Random streams: named, independent of each other and of who drew before, the same for ever."""
 
+import contextlib
 import hashlib
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_a_global_stream_ends_with_an_error_too():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    with pytest.raises(KeyError), global_stream(1, "model"):
+    with contextlib.suppress(KeyError), global_stream(1, "model"):
         torch.rand(9)
         raise KeyError
     assert torch.equal(torch.rand(3), expected)
