@@ -70,9 +70,8 @@ def train(
         if out is None:
             return training.run()
         # Only now, when all that was given has turned out to be usable, is anything written.
-        folder = RunFolder.create(Path(out).expanduser(), chosen, custom)
-        with folder.locked():
-            return _run_in(folder, training)
+        with RunFolder(Path(out).expanduser()).locked():
+            return _run_in(RunFolder.create(Path(out).expanduser(), chosen, custom), training)
 
 
 def resume(

@@ -32,8 +32,9 @@ class Interrupt:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Once a stop was asked for and done, the process only has to say so and leave.
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self.asked else handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +77,7 @@ def prepare(
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     halves = Split(halves.device.to(where, dtype), halves.server.to(where, dtype))
 
+    check_loss(loss)
     strategy_class = METHODS[config.method]
     present = participants(config.devices, config.participation)
     per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
@@ -175,10 +177,10 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
     """Return who has what; a run that was started before keeps its partition."""
     if saved is not None:
         partition = load_partition(saved)
-        if partition.fingerprint != source.fingerprint:
+        if partition.fingerprint != source.train_fingerprint:
             raise InputError(
-                f"the data of {config.dataset} is not what {saved} was made of; "
-                "name the folder with the same files by --data-dir"
+                f"the training data of {source.name} is not what {saved} was made of; "
+                "give the same data (--data-dir names the folder with the files)"
             )
         return partition
     return make_partition(
@@ -188,7 +190,7 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
         devices=config.devices,
         seed=config.seed,
         validation=config.validation,
-        fingerprint=source.fingerprint,
+        fingerprint=source.train_fingerprint,
     )
 
 
@@ -224,6 +226,19 @@ def checked(halves: Split, config: Config, source: Source) -> CutReport:
         batch_size=config.batch_size,
         twice=METHODS[config.method].differentiates_twice(config.parameters()),
     )
+
+
+def check_loss(loss: Loss) -> None:
+    """Refuse a loss that cannot be called the way it will be, before anything is trained."""
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    try:
+        inspect.signature(function).bind("logits", "labels", "device")
+    except TypeError as error:
+        raise InputError(
+            f"a loss is called as loss(logits, labels, device) and returns the batch's mean: {error}"
+        ) from None
+    except ValueError:  # a builtin that does not tell its arguments
+        pass
 
 
 def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -92,9 +93,17 @@ def compare(
 
 
 def finish(
-    out: Path, jobs: Sequence[Job], *, workers: int | None, quiet: bool = False, plots: bool = False
+    out: Path,
+    jobs: Sequence[Job],
+    *,
+    workers: int | None,
+    quiet: bool = False,
+    plots: bool = False,
+    data_dir: str | None = None,
 ) -> None:
     """Run what is left of a comparison, then show the whole of it."""
+    if data_dir is not None:
+        os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
     with Interrupt(running.asked_to_stop) as interrupt:
         with Board(output, quiet=quiet) as board:
             report = run_jobs(
@@ -103,7 +112,8 @@ def finish(
                 display=Events(board),
                 stop=lambda: interrupt.asked,
             )
-        failed = {name: code for name, code in report.codes.items() if code not in (0, 130)}
+        ended = {0, 130, -signal.SIGINT, -signal.SIGTERM} if interrupt.asked else {0}
+        failed = {name: code for name, code in report.codes.items() if code not in ended}
         for name, code in failed.items():
             message = report.messages.get(name) or f"ended with code {code}; see {out / name / 'log.txt'}"
             errors.print(f"{name}: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -67,7 +67,7 @@ def show(
         devices=devices,
         seed=seed,
         validation=validation,
-        fingerprint=source.fingerprint,
+        fingerprint=source.train_fingerprint,
     )
     counts = made.label_counts(source.train.labels, len(source.classes))
     output.print(

@@ -26,7 +26,7 @@ def resume(
 ) -> None:
     """Go on from the last checkpoint; the end is the same, bit for bit, as if nothing had happened."""
     if not RunFolder(folder).config_file.exists() and runs_in(folder):
-        finish(folder, unfinished(folder), workers=workers, quiet=quiet)
+        finish(folder, unfinished(folder), workers=workers, quiet=quiet, data_dir=data_dir)
         return
     opened = RunFolder.open(folder)
     config, _ = opened.config()

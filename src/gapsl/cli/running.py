@@ -15,8 +15,18 @@ from gapsl.api import compose
 from gapsl.errors import GapslError
 from gapsl.training.config import Config, merge, parse_assignment
 
-output = Console(emoji=False)  # "dirichlet:-1:" is not a thumb
-errors = Console(stderr=True, emoji=False)
+
+class Terminal(Console):
+    """A console that outlives whoever reads it: training goes on when the pipe or terminal is gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more, instead of ending the process."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if self.stderr else 1)
+
+
+output = Terminal(emoji=False)  # "dirichlet:-1:" is not a thumb
+errors = Terminal(stderr=True, emoji=False)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,9 +89,6 @@ def guarded(function: Function) -> Function:
         except KeyboardInterrupt:
             errors.print("stopped at once; the last checkpoint is what is left", highlight=False)
             raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever read our output has gone, for example `head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(0) from None
 
     return wrapped  # type: ignore[return-value]
 

@@ -92,6 +92,10 @@ def _hold_out(labels: Ints, fraction: float, rng: np.random.Generator) -> tuple[
         return np.arange(len(labels)), np.zeros(0, np.int64)
     order = interleave(labels, rng)
     cut = round(fraction * len(labels))
+    if cut == 0:
+        raise InputError(
+            f"validation = {fraction} of {len(labels)} samples holds out none; give a larger fraction, or 0"
+        )
     return np.sort(order[cut:]), np.sort(order[:cut])
 
 

@@ -60,16 +60,25 @@ class Source:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A sha256 that changes with the data, by which a saved partition knows what it is of.
+        """A sha256 that changes with the data, by which a stored run knows what it was trained on.
 
         It covers all labels and every k-th input, k such that at most 2,048 inputs of each part are
         read: enough to tell datasets, orders and versions apart, not to prove that no pixel changed.
         """
-        digest = hashlib.sha256()
-        for samples in (self.train, self.test):
-            step = -(-len(samples) // FINGERPRINT_ROWS)
-            rows = samples.read(torch.arange(0, len(samples), step)).contiguous()
-            digest.update(f"{len(samples)} {tuple(rows.shape)} {rows.dtype}\n".encode())
-            digest.update(samples.labels.numpy().astype("<i8").tobytes())
-            digest.update(np.ascontiguousarray(rows.view(torch.uint8).numpy()).tobytes())
-        return digest.hexdigest()
+        return _fingerprint(self.train, self.test)
+
+    @cached_property
+    def train_fingerprint(self) -> str:
+        """The same of the training part alone, by which a saved partition knows what it divides."""
+        return _fingerprint(self.train)
+
+
+def _fingerprint(*parts: Samples) -> str:
+    digest = hashlib.sha256()
+    for samples in parts:
+        step = -(-len(samples) // FINGERPRINT_ROWS)
+        rows = samples.read(torch.arange(0, len(samples), step)).contiguous()
+        digest.update(f"{len(samples)} {tuple(rows.shape)} {rows.dtype}\n".encode())
+        digest.update(samples.labels.numpy().astype("<i8").tobytes())
+        digest.update(np.ascontiguousarray(rows.view(torch.uint8).numpy()).tobytes())
+    return digest.hexdigest()

@@ -54,6 +54,12 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
     """
     if RunFolder(out).config_file.exists():
         raise InputError(f"{out} has a single run in it; choose another folder with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # First, so that a folder that is missing after a crash can be told.
+        write_json(out / ORDER, [job.name for job in jobs])
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
     open_jobs = []
     for job in jobs:
         if RunFolder(job.folder).config_file.exists():
@@ -70,7 +76,6 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
         else:
             RunFolder.create(job.folder, job.config, {})
         open_jobs.append(job)
-    write_json(out / ORDER, [job.name for job in jobs])
     return open_jobs
 
 
@@ -83,9 +88,13 @@ def runs_in(out: Path) -> list[RunFolder]:
         order = json.loads((out / ORDER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         order = []
-    return [
-        found[name] for name in [*(n for n in order if n in found), *(n for n in found if n not in order)]
-    ]
+    missing = [name for name in order if name not in found]
+    if missing:
+        raise InputError(
+            f"{out} was stopped while its folders were made ({', '.join(missing)} missing); "
+            "repeat the gapsl compare command it was started with"
+        )
+    return [found[name] for name in dict.fromkeys([*order, *found])]
 
 
 @dataclass

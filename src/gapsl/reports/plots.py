@@ -29,6 +29,15 @@ def figure(width: float, height: float) -> Figure:
     return made
 
 
+def save(drawn: Figure, path: Path) -> None:
+    """Write a figure, or say why not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot draw into {path}: {error}; name a .png in a folder you may write") from None
+
+
 def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw device_mean over the rounds, the band from the worst to the best device, and the ensemble."""
     methods: dict[str, list[Mapping[str, Any]]] = {}
@@ -54,7 +63,7 @@ def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.fill_between([], [], [], color="grey", alpha=0.2, label="worst to best device")
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set_title("Accuracy of the devices' halves with the server's, mean over devices", fontsize=10)
-    drawn.savefig(path)
+    save(drawn, path)
 
 
 def plot_labels(counts: np.ndarray[Any, Any], classes: Sequence[str], path: Path, *, title: str = "") -> None:
@@ -74,7 +83,7 @@ def plot_labels(counts: np.ndarray[Any, Any], classes: Sequence[str], path: Path
             tone = "white" if counts[i, j] > counts.max() / 2 else "black"
             axes.text(j, i, str(counts[i, j]), ha="center", va="center", fontsize=7, color=tone)
     drawn.colorbar(image, ax=axes, label="samples")
-    drawn.savefig(path)
+    save(drawn, path)
 
 
 def plot_angles(matrices: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
@@ -92,7 +101,7 @@ def plot_angles(matrices: Mapping[str, np.ndarray[Any, Any]], path: Path) -> Non
             axes.set_yticks(range(len(degrees)))
     panels[0].set_ylabel("device")
     drawn.colorbar(image, ax=list(panels), label="angle (degrees)", ticks=[0, 45, 90, 135, 180])
-    drawn.savefig(path)
+    save(drawn, path)
 
 
 def mean_angles(records: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any] | None:

@@ -8,11 +8,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from gapsl.training.observers import Observer, Started
 
+OTHERS = 58  # columns of everything on a line but the name and a bar of four
 PLAIN_EVERY = 10.0  # seconds between two plain lines, besides those for evaluations
+
+
+def fixed() -> Column:
+    """Return a column that is never wrapped, so that the bar gives way instead."""
+    return Column(no_wrap=True)
 
 
 class Rate(ProgressColumn):
@@ -23,8 +30,8 @@ class Rate(ProgressColumn):
         if task.finished:
             return Text(f"done in {clock(task.finished_time or 0)}", style="green")
         if not task.speed or task.time_remaining is None:
-            return Text("  -- /s  --:--", style="dim")
-        return Text(f"{task.speed:5.1f}/s {clock(task.time_remaining)}", style="cyan")
+            return Text("--/s --:--", style="dim")
+        return Text(f"{task.speed:.1f}/s {clock(task.time_remaining)}", style="cyan")
 
 
 def clock(seconds: float) -> str:
@@ -32,6 +39,12 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def shorten(name: str, room: int) -> str:
+    """Return a name that fits, its end kept: that is where runs of a comparison differ."""
+    room = max(8, room)
+    return name if len(name) <= room else "…" + name[1 - room :]
 
 
 def summary(record: Mapping[str, Any]) -> str:
@@ -51,12 +64,12 @@ class Board:
         self._tasks: dict[str, Any] = {}
         self._state: dict[str, dict[str, Any]] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False, table_column=fixed()),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            TextColumn("[bold]{task.fields[accuracy]}"),
-            Rate(),
+            MofNCompleteColumn(table_column=fixed()),
+            TextColumn("{task.fields[words]}", table_column=fixed()),
+            TextColumn("[bold]{task.fields[accuracy]}", table_column=fixed()),
+            Rate(table_column=fixed()),
             console=console,
             expand=True,
         )
@@ -76,7 +89,11 @@ class Board:
         self._state[name] = {"begun": now, "said": now, "first": first, "total": total, "accuracy": ""}
         if self.live:
             self._tasks[name] = self._progress.add_task(
-                name, total=total, completed=first - 1, words="", accuracy=""
+                shorten(name, self.console.width - OTHERS),
+                total=total,
+                completed=first - 1,
+                words="",
+                accuracy="",
             )
         elif first > 1 and not self.quiet:
             self.console.print(f"{name}: going on from round {first - 1} of {total}", highlight=False)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gapsl.errors import InputError
 from gapsl.halves import Half
-from gapsl.training.files import fsync_folder, write_json
+from gapsl.training.files import fsync_folder, plain, write_json
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
@@ -65,7 +65,7 @@ class Checkpoints:
     def write(self, round: int, halves: Mapping[str, Half], fleet: Any, state: Mapping[str, Any]) -> Path:
         """Store a round; a crash at any moment leaves the older checkpoints as they were."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        final = self.folder / f"round-{round:06d}"
+        final = self.folder / self._name(round)
         draft = self.folder / f".draft-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
@@ -78,7 +78,8 @@ class Checkpoints:
                 with (draft / name).open("rb+") as file:
                     os.fsync(file.fileno())
             header = {"kind": KIND, "schema": SCHEMA, "run": self.run, "round": round}
-            write_json(draft / "state.json", {**header, "state": state, "files": files})
+            content = plain({**header, "state": state, "files": files})
+            write_json(draft / "state.json", {**content, "sha256": _digest(content)})
             shutil.rmtree(final, ignore_errors=True)
             draft.rename(final)
         except OSError as error:
@@ -94,7 +95,12 @@ class Checkpoints:
 
     def found(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
-        return sorted(path for path in self.folder.glob("round-*") if path.is_dir())
+        folders = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
+        return sorted(folders, key=lambda path: int(path.name[6:]))
+
+    @staticmethod
+    def _name(round: int) -> str:
+        return f"round-{round:06d}"
 
     def latest(self) -> Checkpoint | None:
         """Read and check the newest checkpoint; None if there is none yet."""
@@ -109,6 +115,7 @@ class Checkpoints:
             header = json.loads((folder / "state.json").read_text(encoding="utf-8"))
             kind, schema, files = header["kind"], header["schema"], dict(header["files"])
             round, run, state = int(header["round"]), header["run"], header["state"]
+            expected_digest = header.pop("sha256", None)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"checkpoint {folder} is damaged: {error}; {_way_out(folder)}") from None
         if kind != KIND or schema != SCHEMA:
@@ -120,6 +127,10 @@ class Checkpoints:
             raise InputError(
                 f"checkpoint {folder} belongs to another run, its settings or data differ; {_way_out(folder)}"
             )
+        if _digest(header) != expected_digest or folder.name != self._name(round):
+            raise InputError(
+                f"checkpoint {folder} is damaged: state.json is not what was written; {_way_out(folder)}"
+            )
         for name, expected in files.items():
             if not (folder / name).is_file() or _sha256(folder / name) != expected:
                 raise InputError(
@@ -130,6 +141,10 @@ class Checkpoints:
 
 def _way_out(folder: Path) -> str:
     return f"delete {folder} to go on from the checkpoint before it"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

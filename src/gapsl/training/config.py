@@ -82,11 +82,11 @@ class Config(BaseModel):
         "dirichlet:0.1", description="iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, [+SHIFT]"
     )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
-    batch_size: int = Field(32, ge=1, description="samples a device contributes to a round")
+    batch_size: int = Field(32, ge=1, le=1_000_000, description="samples a device contributes to a round")
 
     model: str = Field("small", description="the model (see `gapsl model`)")
     cut: int | str | None = Field(None, description="where to cut it; unset: the model's own default")
-    width: float = Field(1.0, gt=0, description="multiplier of the model's widths")
+    width: float = Field(1.0, gt=0, le=64, description="multiplier of the model's widths")
     norm: Literal["none", "batch", "group"] = Field("none", description="normalisation layers")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
     patch: int = Field(4, ge=1, description="patch size (ViT)")
@@ -110,7 +110,7 @@ class Config(BaseModel):
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
 
     device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:N or mps")
-    threads: int = Field(1, ge=1, description="CPU threads of this process")
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads of this process")
     precision: Literal["float32", "float64"] = Field("float32", description="precision of the weights")
 
     sections: dict[str, dict[str, Any]] = Field(
@@ -123,13 +123,17 @@ class Config(BaseModel):
         """Move the methods' sections, whoever registered them, into one place."""
         if not isinstance(given, Mapping):
             return given
-        names = {strategy.section for strategy in METHODS.values()} - {None}
+        names = {strategy.section for strategy in METHODS.values() if strategy.section is not None}
         own = {key: value for key, value in given.items() if key not in names}
         found = {key: value for key, value in given.items() if key in names}
         for key, value in found.items():
             if not isinstance(value, Mapping):
                 raise ValueError(f"{key} must be a section of settings, like {key}: {{name: value}}")
-        return {**own, "sections": {**own.get("sections", {}), **found}}
+        if "sections" in own:
+            raise ValueError(
+                f"unknown setting 'sections'; the methods' sections are {', '.join(sorted(names))}"
+            )
+        return {**own, "sections": found}
 
     @model_validator(mode="after")
     def _check_sections(self) -> Config:

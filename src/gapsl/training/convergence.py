@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 WINDOW = 3  # evaluations an accuracy is smoothed over
 MARGIN = 0.01  # within one point of the best counts as there
+ROUNDING = 1e-9  # one point below is within one point
 
 
 def converged_epoch(curve: Sequence[tuple[float, float]]) -> float | None:
@@ -20,4 +21,6 @@ def converged_epoch(curve: Sequence[tuple[float, float]]) -> float | None:
         window = [accuracy for _, accuracy in curve[max(0, end - WINDOW) : end]]
         smooth.append(sum(window) / len(window))
     best = max(smooth)
-    return next(epoch for (epoch, _), value in zip(curve, smooth, strict=True) if value >= best - MARGIN)
+    return next(
+        epoch for (epoch, _), value in zip(curve, smooth, strict=True) if value >= best - MARGIN - ROUNDING
+    )

@@ -35,7 +35,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of gapsl's own source tree, marked if it has changes; None if installed."""
+    """Return the commit of gapsl's own source tree, marked if src differs; None if installed."""
     source = Path(__file__).resolve().parents[3]
     if not (source / ".git").exists():
         return None
@@ -43,7 +43,7 @@ def _commit() -> str | None:
         git = ["git", "-C", str(source)]
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
         changes = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
+            [*git, "status", "--porcelain", "--", "src"],
             capture_output=True,
             text=True,
             timeout=10,

@@ -80,7 +80,14 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep two processes from training in one folder; the lock ends with the process."""
-        with (self.path / ".lock").open("w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
+            ) from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -129,7 +136,7 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write the result; a run with one is finished."""
-        write_json(self.result_file, {"schema": RESULT_SCHEMA, **result})
+        write_json(self.result_file, result)
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from gapsl.training.checkpoint import Checkpoint, Checkpoints
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
+from gapsl.training.files import plain
 from gapsl.training.fleet import Fleet, Split
-from gapsl.training.folder import RunFolder
+from gapsl.training.folder import RESULT_SCHEMA, RunFolder
 from gapsl.training.observers import Observer, Started
 
 PATIENCE = 10  # rounds running that a device may be non-finite before training stops
@@ -52,6 +53,7 @@ class Training:
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0  # of training, earlier processes included
     failing: dict[int, int] = field(default_factory=dict)  # rounds running that a device was non-finite
+    stored: int = 0  # the round of the newest checkpoint
 
     @property
     def device_count(self) -> int:
@@ -85,7 +87,7 @@ class Training:
                     f"checkpoint {checkpoint.folder} does not fit this run: {error}; "
                     f"delete it to go on from the one before it"
                 ) from None
-            self.round = checkpoint.round
+            self.round = self.stored = checkpoint.round
         if self.folder is not None:
             kept = self.folder.forget_after(self.round)
             self.history = [r["evaluation"] for r in kept if r.get("evaluation")]
@@ -176,11 +178,13 @@ class Training:
     def _watch(self, round: int, outcomes: Sequence[Outcome]) -> None:
         """Warn of devices whose numbers are not finite, and stop where it is hopeless."""
         skipped = sorted({device for outcome in outcomes for device in outcome.skipped})
-        trained = {device for outcome in outcomes for device in outcome.losses} - set(skipped)
+        # A device with several turns in a round fails only if all of them do.
+        trained = {device for outcome in outcomes for device in outcome.losses.keys() - outcome.skipped}
         for device in trained:
             self.failing.pop(device, None)
         for device in skipped:
-            self.failing[device] = self.failing.get(device, 0) + 1
+            if device not in trained:
+                self.failing[device] = self.failing.get(device, 0) + 1
             message = f"round {round}: device {device} skipped, its loss or gradient is not finite"
             for observer in self.observers:
                 observer.warned(message)
@@ -251,7 +255,7 @@ class Training:
         }
 
     def _checkpoint(self) -> None:
-        if self.checkpoints is None or self.folder is None:
+        if self.checkpoints is None or self.folder is None or self.stored == self.round:
             return
         self.folder.sync_records()
         traffic = self.fleet.traffic
@@ -263,6 +267,7 @@ class Training:
             "seconds": self.seconds,
         }
         self.checkpoints.write(self.round, self.strategy.halves(), self.fleet, state)
+        self.stored = self.round
 
     def _finish(self) -> dict[str, Any]:
         # With a validation split the test set is read here, once.
@@ -274,6 +279,7 @@ class Training:
             [(entry["epoch"], entry["device_mean"]) for entry in self.history]
         )
         result = {
+            "schema": RESULT_SCHEMA,
             "method": self.strategy_name,
             "seed": self.config.seed,
             "rounds": self.total_rounds,
@@ -282,6 +288,7 @@ class Training:
             "final": final,
             "history": self.history,
         }
+        result = dict(plain(result))
         if self.folder is not None:
             self.folder.write_result(result)
         for observer in self.observers:

@@ -155,3 +155,29 @@ def test_a_penalty_that_is_not_finite_leaves_its_device_out_alone():
     assert outcome.details["kept"] == [0, 2, 3]
     assert torch.isfinite(weights(strategy)).all()
     assert all(torch.isfinite(reply.gradient).all() for reply in outcome.replies.values())
+
+
+def steep(logits, labels, device):
+    """A loss that is a number everywhere; one device's has no derivative where it is."""
+    plain = torch.nn.functional.cross_entropy(logits, labels)
+    return plain if device != BAD else plain + (logits - logits.detach()).square().sum().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("psl", {}),
+        ("gapsl", {}),
+        ("sfl", {}),
+        *(("epsl", {"phi": phi, "hidden": h}) for phi in (0.3, 1.0) for h in ("mean", "per-device")),
+    ],
+)
+def test_a_finite_loss_without_a_finite_gradient_is_skipped_too(name, settings):
+    model, uploads = server_named("tanh"), uploads_for("tanh")
+    with_it, without = (method(name, model, loss=steep, **settings) for _ in range(2))
+    outcome = play(with_it, uploads)
+    clean = play(without, [u for u in uploads if u.device != BAD])
+    assert outcome.skipped == (BAD,)
+    assert torch.equal(weights(with_it), weights(without))
+    for device, reply in clean.replies.items():
+        assert torch.equal(outcome.replies[device].gradient, reply.gradient)
