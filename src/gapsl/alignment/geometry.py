@@ -17,8 +17,10 @@ def pairwise_angles(gradients: Tensor) -> Tensor:
 
     A zero gradient is at pi/2 to everything but itself.
     """
-    rows = _within_range(gradients)
-    gram = (rows @ rows.T).cpu().double()
+    gram = (gradients @ gradients.T).cpu().double()
+    if _out_of_range(gram.diagonal()):
+        rows = _rescaled(gradients)
+        gram = (rows @ rows.T).cpu().double()
     # In float32 the product is not symmetric to the last bit, and equal scores would differ.
     gram = (gram + gram.T) / 2
     lengths = gram.diagonal().sqrt()
@@ -28,10 +30,11 @@ def pairwise_angles(gradients: Tensor) -> Tensor:
 
 def angles_between(gradients: Tensor, direction: Tensor) -> Tensor:
     """Return the float64 angle of every row to one vector; pi/2 where either of them is zero."""
-    rows = _within_range(gradients)
-    target = _within_range(direction[None, :])[0]
-    products = (rows @ target).cpu().double()
-    lengths = torch.linalg.vector_norm(rows, dim=1).cpu().double() * float(torch.linalg.vector_norm(target))
+    lengths = _lengths(gradients, direction)
+    if _out_of_range(lengths):
+        gradients, direction = _rescaled(gradients), _rescaled(direction[None, :])[0]
+        lengths = _lengths(gradients, direction)
+    products = (gradients @ direction).cpu().double()
     return _angles(products, lengths, gradients.dtype)
 
 
@@ -57,10 +60,18 @@ def _angles(products: Tensor, lengths: Tensor, precision: torch.dtype) -> Tensor
     return torch.acos(torch.where(parallel, cosines.sign(), cosines).clamp(-1.0, 1.0))
 
 
-def _within_range(rows: Tensor) -> Tensor:
-    """Scale rows whose squares would under- or overflow; an angle does not depend on length."""
+def _lengths(rows: Tensor, direction: Tensor) -> Tensor:
+    """Return the products of every row's length with the direction's."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1).cpu().double()
+    return lengths * float(torch.linalg.vector_norm(direction))
+
+
+def _out_of_range(squares: Tensor) -> bool:
+    """Say whether some squared lengths under- or overflowed; an honest zero may be among them."""
+    return not bool(((squares > _TINY) & (squares < _HUGE)).all())
+
+
+def _rescaled(rows: Tensor) -> Tensor:
+    """Return rows of a length near 1, zero rows as they are: an angle does not depend on length."""
     longest = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1)
-    odd = (longest > 0) & ((longest < _TINY**0.5) | (longest > _HUGE**0.5))
-    if not bool(odd.any()):
-        return rows
-    return torch.where(odd[:, None], rows / longest.clamp_min(torch.finfo(rows.dtype).tiny)[:, None], rows)
+    return rows / torch.where(longest > 0, longest, 1.0)[:, None]

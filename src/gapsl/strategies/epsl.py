@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -43,7 +43,9 @@ class Waiting:
     @property
     def finite(self) -> bool:
         """Whether what came in and what came out are all numbers."""
-        return math.isfinite(self.loss) and bool(torch.isfinite(self.activations).all())
+        return math.isfinite(self.loss) and all(
+            bool(torch.isfinite(tensor).all()) for tensor in (self.activations, self.last)
+        )
 
 
 class Epsl(Psl):
@@ -75,7 +77,9 @@ class Epsl(Psl):
         arrived: dict[int, Contribution] = {}
         for w in waiting:
             row = rows[exchange.devices.index(w.upload.device)]
-            arrived[w.upload.device] = self._backward(w, torch.cat([own, w.last[shared:]]), row)
+            # What is not finite stays so, also where only rows that are averaged without it would tell.
+            mine = w if w.finite else replace(w, loss=math.nan)
+            arrived[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
 
         def combine(contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
             total = self.reduce(gradients, range(len(contributions)))
