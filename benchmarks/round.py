@@ -12,8 +12,6 @@ Run it alone:
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import subprocess
 import sys
 import time
@@ -107,20 +105,28 @@ def rounds(run: Training) -> Callable[[], float]:
     return once
 
 
-def kinds(options: argparse.Namespace) -> dict[str, Callable[[], float]]:
-    """Return what is timed, by name."""
-    made = {"psl": rounds(training(options, "psl"))}
-    for mode in ("none", "finite", "exact"):
-        made[f"gapsl {mode}"] = rounds(training(options, "gapsl", gapsl={"penalty": mode}))
-    for mode in ("finite", "exact"):  # everybody kept: nobody's skipped backward hides what the pass costs
-        chosen = {"penalty": mode, "exclusion": "none"}
-        made[f"gapsl {mode}, all kept"] = rounds(training(options, "gapsl", gapsl=chosen))
-    return made
+# Everybody kept, too: there nobody's skipped backward hides what the further passes cost.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "psl": ("psl", {}),
+    "gapsl none": ("gapsl", {"penalty": "none"}),
+    "gapsl finite": ("gapsl", {"penalty": "finite"}),
+    "gapsl exact": ("gapsl", {"penalty": "exact"}),
+    "gapsl finite, all kept": ("gapsl", {"penalty": "finite", "exclusion": "none"}),
+    "gapsl exact, all kept": ("gapsl", {"penalty": "exact", "exclusion": "none"}),
+}
+
+
+def kind(options: argparse.Namespace, name: str) -> Callable[[], Any]:
+    """Return what is timed under a name."""
+    if name == "bare torch":
+        return bare(options)
+    method, gapsl = KINDS[name]
+    return rounds(training(options, method, gapsl=gapsl))
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Time all kinds of round alternately and return a row each."""
-    floor, timed = bare(options), kinds(options)
+    floor, timed = bare(options), {name: kind(options, name) for name in KINDS}
     seconds: dict[str, list[float]] = {name: [] for name in ("bare", *timed)}
     kept: dict[str, list[float]] = {name: [] for name in timed}
     for repetition in range(options.repeat + 1):
@@ -136,7 +142,12 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"name": "bare torch", "seconds": fastest["bare"], "ratio": 1.0}]
     for name in timed:
         base = "bare" if name == "psl" else "psl"
-        row = {"name": name, "seconds": fastest[name], "to": base, "ratio": fastest[name] / fastest[base]}
+        row: dict[str, Any] = {
+            "name": name,
+            "seconds": fastest[name],
+            "to": base,
+            "ratio": fastest[name] / fastest[base],
+        }
         row["kept"] = kept[name][seconds[name].index(fastest[name])]  # of that very round
         if "finite" in name or "exact" in name:
             row["extra_per_kept"] = (row["ratio"] - 1) / row["kept"]
@@ -148,7 +159,7 @@ def peak_memory(options: argparse.Namespace, name: str) -> float:
     """Return the peak resident memory in MiB of a process that trains two rounds of this kind."""
     command = [sys.executable, __file__, "--only", name, *sys.argv[1:]]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(printed))
+    return float(printed)
 
 
 def main() -> None:
