@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from gapsl.api import resume, train
+from gapsl.api import resume, train, trained
 from gapsl.data import Source, load_source, make_partition
 from gapsl.errors import GapslError, InputError, TrainingStopped
 from gapsl.models import Split, build_model, check_cut, register_model, split
@@ -29,4 +29,5 @@ __all__ = [
     "resume",
     "split",
     "train",
+    "trained",
 ]

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from gapsl.data import Source
 from gapsl.errors import InputError
 from gapsl.models import Split
+from gapsl.reports.tensorboard import TensorBoard
 from gapsl.simulation import Progress, prepare
 from gapsl.strategies.passes import Loss, cross_entropy
+from gapsl.training.checkpoint import Checkpoints, read_tensors
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
@@ -58,6 +60,8 @@ def train(
         custom["loss"] = getattr(loss, "__name__", type(loss).__name__)
     if out is not None:
         RunFolder(Path(out).expanduser()).check_free()
+        if chosen.tensorboard:
+            TensorBoard.check()
     with _threads(chosen.threads):
         training = prepare(
             chosen,
@@ -66,7 +70,7 @@ def train(
             loss=loss,
             progress=progress,
         )
-        training.observers, training.stop = observers, stop
+        training.observers, training.stop, training.custom = observers, stop, custom
         if out is None:
             return training.run()
         # Only now, when all that was given has turned out to be usable, is anything written.
@@ -109,8 +113,25 @@ def resume(
         training = prepare(
             config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=progress
         )
-        training.observers, training.stop = observers, stop
+        training.observers, training.stop, training.custom = observers, stop, custom
         return _run_in(folder, training)
+
+
+def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
+    """Return the weights of a run's newest checkpoint, with the model's own names, half by half.
+
+    The halves are "device-0000" and so on, and "server" (SFL v1: "server-0000" and so on, a copy a device).
+    """
+    folder = RunFolder.open(Path(out).expanduser())
+    found = Checkpoints(folder.checkpoints, run="", keep=1).found()
+    if not found:
+        raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {out}")
+    files = sorted(found[-1].glob("*.safetensors"))
+    stored = {path.stem: read_tensors(path, torch.device("cpu")) for path in files}
+    return {
+        half: {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        for half, tensors in stored.items()
+    }
 
 
 def compose(
@@ -139,8 +160,6 @@ def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
     """Train with a run's files, from its last checkpoint if it has one."""
     training.keep_in(folder)
     if training.config.tensorboard:
-        from gapsl.reports.tensorboard import TensorBoard  # an extra: imported only where it is asked for
-
         training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
     assert training.checkpoints is not None
     training.resume(training.checkpoints.latest())

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from gapsl.data import (
 from gapsl.errors import InputError
 from gapsl.fleets.local import LocalFleet
 from gapsl.halves import Half
-from gapsl.models import CutReport, Split, build_model, check_cut, split
+from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
 from gapsl.strategies.base import Setting, Strategy
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.passes import Loss, Passes, cross_entropy
@@ -79,6 +80,11 @@ def prepare(
 
     check_loss(loss)
     strategy_class = METHODS[config.method]
+    if strategy_class.pooled and partition.shift is not None:
+        raise InputError(
+            f"{config.method} has all data in one place, so no device shifts it ({partition.spec}); "
+            "leave out the +shift, or this method"
+        )
     present = participants(config.devices, config.participation)
     per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
@@ -133,6 +139,8 @@ def compute_device(name: str) -> torch.device:
     if kind == "cuda":
         torch.backends.cudnn.benchmark = False  # it would choose kernels by timing, and so results by chance
         torch.backends.cudnn.deterministic = True
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
     return where
 
 
@@ -196,13 +204,16 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
     """Return the two halves at their start: what the caller brought, or what the configuration names."""
+    if given is not None:
+        refuse_ignored(config, given)
     if isinstance(given, Split):
-        return copy.deepcopy(given)
+        return pretrained(copy.deepcopy(given), config)
     if given is not None:
         if config.cut is None:
             raise InputError("a model of your own needs a cut: give cut=..., or two modules as gapsl.Split")
         sample = source.train.read(torch.arange(min(2, len(source.train))))
-        return split(copy.deepcopy(given), config.cut, make_evaluation_transform(source)(sample))
+        halves = split(copy.deepcopy(given), config.cut, make_evaluation_transform(source)(sample))
+        return pretrained(halves, config)
     with global_stream(config.seed, "model"):
         return build_model(
             config.model,
@@ -217,8 +228,31 @@ def take_model(config: Config, source: Source, given: GivenModel | None) -> Spli
         )
 
 
+def pretrained(halves: Split, config: Config) -> Split:
+    """Start a model that the caller brought from a file, if the configuration names one."""
+    if config.pretrained is not None:
+        load_pretrained(halves, config.pretrained)
+    return halves
+
+
+def refuse_ignored(config: Config, given: GivenModel) -> None:
+    """Refuse settings that say how to build a model where the model is there already."""
+    names = ["width", "norm", "dropout", "patch", *(["cut"] if isinstance(given, Split) else [])]
+    for name in names:
+        if getattr(config, name) != Config.model_fields[name].default:
+            raise InputError(
+                f"{name} does nothing to a model of your own ({type(given).__name__}); leave it out"
+            )
+
+
 def checked(halves: Split, config: Config, source: Source) -> CutReport:
     """Check the cut on a dummy batch before anything is trained."""
+    for side, half in (("device", halves.device), ("server", halves.server)):
+        if not any(parameter.requires_grad for parameter in half.parameters()):
+            raise InputError(
+                f"the {side}'s half has no parameter to train; cut elsewhere, or let some require gradients "
+                "(for devices that do not learn there is the method frozen)"
+            )
     return check_cut(
         halves,
         input_shape=source.input_shape,
@@ -260,8 +294,7 @@ def make_fleet(
     devices: dict[int, Device] = {}
     infos: dict[int, DeviceInfo] = {}
     for id, indices in enumerate(owners):
-        pooled = len(owners) != len(partition.devices)
-        shift = partition.shift[id] if partition.shift is not None and not pooled else None
+        shift = partition.shift[id] if partition.shift is not None else None
         batches = Batches(
             source.train,
             indices,
@@ -292,11 +325,18 @@ def batched(
 ) -> Iterator[Tensor]:
     """Yield samples as models see them, in order."""
     for start in range(0, len(indices), EVALUATION_BATCH):
-        yield transform(samples.read(indices[start : start + EVALUATION_BATCH]))
+        with global_stream(0, "evaluation"):  # for datasets that transform at random
+            raw = samples.read(indices[start : start + EVALUATION_BATCH])
+        yield transform(raw)
 
 
 def run_identity(config: Config, fingerprint: str) -> str:
-    """Return what makes a run this run: its settings and its data."""
-    values = {name: value for name, value in config.resolved().items() if name not in INCIDENTAL}
-    text = json.dumps({"config": values, "data": fingerprint}, sort_keys=True)
+    """Return what makes a run this run: its data, and its settings as far as they are not the defaults.
+
+    Leaving the defaults out, a setting that a later version adds does not make old runs others.
+    """
+    values = config.model_dump(mode="json", exclude_defaults=True, exclude=INCIDENTAL)
+    values["method"] = METHODS.canonical(config.method)
+    own = config.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    text = json.dumps({"config": values, "parameters": own, "data": fingerprint}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

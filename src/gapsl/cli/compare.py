@@ -16,6 +16,7 @@ from gapsl.cli.show import finished_runs, show_runs
 from gapsl.errors import GapslError, InputError
 from gapsl.experiments.pool import Job, lay_out, run_jobs, runs_in
 from gapsl.interrupt import Interrupt
+from gapsl.reports.plots import figure
 from gapsl.reports.progress import Board
 from gapsl.simulation import prepare
 from gapsl.strategies.registry import METHODS
@@ -87,6 +88,8 @@ def compare(
             values = {**base.model_dump(mode="json"), **base.sections, "method": method, "seed": seed}
             name = f"{method.replace('/', '-')}-seed{seed}"
             jobs.append(Job(name, out / name, make_config(values)))
+    if plots:
+        figure(1, 1)  # says now, and not after all training, if there is nothing to draw with
     with Board(output, quiet=quiet) as board:
         prepare(jobs[0].config, progress=board.download)  # bad input shows here, before any run starts
     finish(out, lay_out(out, jobs), workers=workers, quiet=quiet, plots=plots)

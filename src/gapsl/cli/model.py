@@ -35,7 +35,7 @@ def model(
             output.print(f"[bold]{known}[/bold]  {entry.summary}", highlight=False, soft_wrap=True)
             output.print(f"    cuts: {entry.cuts} [{entry.default_cut}]", highlight=False, markup=False)
         return
-    shape = parse_shape(input)
+    shape: tuple[int, ...] = parse_shape(input)
     if dataset is not None:
         source = load_source(dataset)
         shape, classes = source.input_shape, len(source.classes)

@@ -90,6 +90,6 @@ def draw(
     if matrices:
         drawn.append(folder / "angles.png")
         order = list(dict.fromkeys(result["method"] for result in results))
-        means = {m: np.mean(matrices[m], axis=0) for m in order if m in matrices}
+        means = {m: np.nanmean(matrices[m], axis=0) for m in order if m in matrices}
         plots.plot_angles(means, drawn[-1])
     return drawn

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gapsl.data.samples import Samples
 from gapsl.errors import InputError
-from gapsl.streams import numpy_stream
+from gapsl.streams import global_stream, numpy_stream
 
 # raw inputs, seed, device, round, turn -> what the model sees
 BatchTransform = Callable[[Tensor, int, int, int, int], Tensor]
@@ -60,7 +60,10 @@ class Batches:
         """Return the next batch: inputs as the transform leaves them, and labels."""
         chosen = torch.from_numpy(self.indices_of(self.drawn))
         self.drawn += 1
-        inputs = self.transform(self.samples.read(chosen), self.seed, self.device, round, turn)
+        # A dataset of the user's may draw random numbers itself: from a stream of ours, too.
+        with global_stream(self.seed, "dataset", self.device, round, turn):
+            raw = self.samples.read(chosen)
+        inputs = self.transform(raw, self.seed, self.device, round, turn)
         return inputs, self.samples.labels[chosen]
 
     def indices_of(self, number: int) -> NDArray[np.int64]:

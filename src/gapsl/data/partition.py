@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 from gapsl.data.shift import SHIFTS, Shift
 from gapsl.data.splits import Ints
 from gapsl.errors import InputError
+from gapsl.files import write_text
 
 SCHEMA = 1
 
@@ -57,17 +56,9 @@ class Partition:
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            write_text(path, json.dumps(content, separators=(",", ":")))
         except OSError as error:
             raise InputError(f"cannot write {path} ({error.strerror}); choose another folder") from error
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(content, file, separators=(",", ":"))
-            os.chmod(name, 0o644)  # mkstemp makes it private; a partition is there to be shared
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
 
 
 def load_partition(path: str | Path) -> Partition:

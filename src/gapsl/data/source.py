@@ -11,6 +11,7 @@ import torch
 
 from gapsl.data.samples import Samples
 from gapsl.errors import InputError
+from gapsl.streams import global_stream
 
 # How many rows of each part a fingerprint reads: 6 MB of CIFAR, some 10 ms.
 FINGERPRINT_ROWS = 2048
@@ -48,12 +49,12 @@ class Source:
             )
 
     @cached_property
-    def input_shape(self) -> tuple[int, int, int]:
-        """The shape of one input: channels, height, width."""
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input: channels, height, width for an image; any other for other things."""
         shape = tuple(self.train.read(torch.tensor([0])).shape[1:])
-        if len(shape) != 3:
+        if not shape:
             raise InputError(
-                f"{self.name}: one input has shape {shape}; give (channels, height, width), "
+                f"{self.name}: one input is a single number; give a tensor of shape (features,) or more, "
                 "for example (1, 28, 28) for a grey image"
             )
         return shape
@@ -77,7 +78,8 @@ def _fingerprint(*parts: Samples) -> str:
     digest = hashlib.sha256()
     for samples in parts:
         step = -(-len(samples) // FINGERPRINT_ROWS)
-        rows = samples.read(torch.arange(0, len(samples), step)).contiguous()
+        with global_stream(0, "fingerprint"):  # for datasets that transform at random
+            rows = samples.read(torch.arange(0, len(samples), step)).contiguous()
         digest.update(f"{len(samples)} {tuple(rows.shape)} {rows.dtype}\n".encode())
         digest.update(samples.labels.numpy().astype("<i8").tobytes())
         digest.update(np.ascontiguousarray(rows.view(torch.uint8).numpy()).tobytes())

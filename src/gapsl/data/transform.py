@@ -18,13 +18,15 @@ from gapsl.streams import torch_stream
 
 
 def to_float(inputs: Tensor) -> Tensor:
-    """Return float32 inputs: bytes scaled to [0, 1], floating point as it is."""
-    return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs.float()
+    """Return bytes scaled to [0, 1] as float32, single and double precision as they are."""
+    if inputs.dtype == torch.uint8:
+        return inputs.float().div_(255)
+    return inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
 
 
 def normalise(inputs: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Subtract each channel's mean and divide by its std."""
-    shape = (1, -1, 1, 1)
+    shape = (1, -1, *[1] * (inputs.dim() - 2))
     return (inputs - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
 
 
@@ -109,6 +111,11 @@ def make_transform(
 ) -> TrainingTransform:
     """Return a device's training transform; `augment` None stands for the source's default."""
     chosen = AUGMENTATIONS.canonical(source.augment if augment is None else augment)
+    if len(source.input_shape) != 3 and (chosen != "none" or shift is not None):
+        raise InputError(
+            f"{source.name}: one input has shape {source.input_shape}; augmentation and shifts are for "
+            "images (channels, height, width): set augment = none and leave out the +shift"
+        )
     return TrainingTransform(source.mean, source.std, chosen, shift)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gapsl.errors import InputError
+from gapsl.files import write_json
 from gapsl.simulation import INCIDENTAL
 from gapsl.training.config import Config
-from gapsl.training.files import write_json
 from gapsl.training.folder import RunFolder
 
 ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
@@ -54,29 +54,33 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
     """
     if RunFolder(out).config_file.exists():
         raise InputError(f"{out} has a single run in it; choose another folder with --out")
+    open_jobs = [job for job in jobs if not _finished(job)]  # refuses before anything is written
     try:
         out.mkdir(parents=True, exist_ok=True)
         # First, so that a folder that is missing after a crash can be told.
         write_json(out / ORDER, [job.name for job in jobs])
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
-    open_jobs = []
-    for job in jobs:
-        if RunFolder(job.folder).config_file.exists():
-            folder = RunFolder.open(job.folder)
-            before, now = folder.config()[0].resolved(), job.config.resolved()
-            differing = [k for k in now if k not in INCIDENTAL and before.get(k) != now[k]]
-            if differing:
-                raise InputError(
-                    f"{job.folder} has a run with other settings in it ({', '.join(differing)} differ); "
-                    "choose another folder with --out, or repeat the command it was started with"
-                )
-            if folder.result() is not None:
-                continue
-        else:
+    for job in open_jobs:
+        if not RunFolder(job.folder).config_file.exists():
             RunFolder.create(job.folder, job.config, {})
-        open_jobs.append(job)
     return open_jobs
+
+
+def _finished(job: Job) -> bool:
+    """Say whether a job's run is done; refuse a folder with anything else in it."""
+    folder = RunFolder(job.folder)
+    if not folder.config_file.exists():
+        folder.check_free()
+        return False
+    before, now = folder.config()[0].resolved(), job.config.resolved()
+    differing = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    if differing:
+        raise InputError(
+            f"{job.folder} has a run with other settings in it ({', '.join(differing)} differ); "
+            "choose another folder with --out, or repeat the command it was started with"
+        )
+    return folder.result() is not None
 
 
 def runs_in(out: Path) -> list[RunFolder]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import gapsl
 from gapsl.errors import GapslError
+from gapsl.files import plain
 from gapsl.interrupt import Interrupt
-from gapsl.training.files import plain
 from gapsl.training.observers import Observer, Started
 
 

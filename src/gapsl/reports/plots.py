@@ -105,12 +105,17 @@ def plot_angles(matrices: Mapping[str, np.ndarray[Any, Any]], path: Path) -> Non
 
 
 def mean_angles(records: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any] | None:
-    """Return the angles between gradients, averaged over the rounds that recorded all devices."""
-    matrices = [np.array(record["angles"]) for record in records if record.get("angles")]
-    if not matrices:
+    """Return the angles between every two devices' gradients, averaged over the rounds both took part in."""
+    measured = [record for record in records if record.get("angles")]
+    if not measured:
         return None
-    size = max(len(matrix) for matrix in matrices)
-    return np.asarray(np.mean([matrix for matrix in matrices if len(matrix) == size], axis=0))
+    size = len(measured[0]["bytes_sent"])
+    total, count = np.zeros((size, size)), np.zeros((size, size))
+    for record in measured:
+        present = np.array(sorted(map(int, record["losses"])))  # a row a device that is in the loss
+        total[np.ix_(present, present)] += np.array(record["angles"])
+        count[np.ix_(present, present)] += 1
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def _cycle(count: int) -> list[str]:

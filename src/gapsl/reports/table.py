@@ -35,7 +35,7 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
 
 def title(results: Sequence[Mapping[str, Any]]) -> str:
     """Say what the results have in common."""
-    config = results[0]["config"]
+    config = {**results[0]["config"], **results[0]["config"].get("custom", {})}
     seeds = sorted({result["seed"] for result in results})
     return (
         f"{config['dataset']}, {config['model']}, {config['devices']} devices, {config['partition']}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,16 @@ class TensorBoard(Observer):
     """Writes loss, angles, leader and measures as scalars."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"') from None
+        self.check()
+        from torch.utils.tensorboard import SummaryWriter  # an extra: imported only where it is asked for
+
         self._writer = SummaryWriter(str(folder))
+
+    @staticmethod
+    def check() -> None:
+        """Refuse before anything is trained if TensorBoard is not installed."""
+        if importlib.util.find_spec("tensorboard") is None:
+            raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"')
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Write a round's numbers."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gapsl.strategies.base import Parameters, losses_of
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
-from gapsl.strategies.passes import Contribution
+from gapsl.strategies.passes import Contribution, all_finite
 from gapsl.strategies.psl import Psl
 
 ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
@@ -43,9 +43,7 @@ class Waiting:
     @property
     def finite(self) -> bool:
         """Whether what came in and what came out are all numbers."""
-        return math.isfinite(self.loss) and all(
-            bool(torch.isfinite(tensor).all()) for tensor in (self.activations, self.last)
-        )
+        return math.isfinite(self.loss) and all_finite(self.activations, self.last)
 
 
 class Epsl(Psl):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from gapsl.alignment import Alignment, Leader, align, identify_leader
 from gapsl.strategies.base import Parallel, Parameters, losses_of, nothing
 from gapsl.strategies.exchange import Outcome, Reply
-from gapsl.strategies.passes import Contribution, Penalty
+from gapsl.strategies.passes import Contribution, Penalty, all_finite
 
 
 class GapslParameters(Parameters):
@@ -129,7 +128,7 @@ class Gapsl(Parallel):
                 _, derivative = self.server.penalty(contribution, leader.gradient, self.chosen.penalty)
                 if derivative is not None:
                     on_weights, on_activations = derivative
-                    if not bool(torch.isfinite(on_weights.sum() + on_activations.sum())):
+                    if not all_finite(on_weights, on_activations):
                         del returned[index]
                         skipped.append(index)
                         continue
@@ -149,8 +148,8 @@ class Gapsl(Parallel):
 
 
 def everybody(found: Alignment) -> Alignment:
-    """Keep every device, cap or no cap; the threshold that does so is pi."""
-    return Alignment(found.angles, math.pi, tuple(range(len(found.angles))))
+    """Keep every device, cap or no cap."""
+    return replace(found, kept=tuple(range(len(found.angles))))
 
 
 def describe(

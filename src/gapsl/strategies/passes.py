@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -43,12 +44,15 @@ class Contribution:
 
     @property
     def finite(self) -> bool:
-        """Whether loss and gradients are all numbers; a sum is NaN or infinite if any summand is."""
-        if bool(torch.isfinite(self.gradient.sum() + self.activation_gradient.sum() + self.loss)):
-            return True
-        # The sum of large numbers may overflow by itself; then every number has to be looked at.
-        parts = (self.gradient, self.activation_gradient, torch.tensor(self.loss))
-        return all(bool(torch.isfinite(part).all()) for part in parts)
+        """Whether loss and gradients are all numbers."""
+        return math.isfinite(self.loss) and all_finite(self.gradient, self.activation_gradient)
+
+
+def all_finite(*tensors: Tensor) -> bool:
+    """Say whether no number in the tensors is NaN or infinite."""
+    # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
+    # large numbers may overflow by itself, and then each has to be looked at.
+    return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
 
 
 class Passes:
@@ -60,6 +64,7 @@ class Passes:
 
     def __init__(self, half: Half, *, seed: int, loss: Loss = cross_entropy) -> None:
         self.half, self.seed, self.loss = half, seed, loss
+        half.model.train()  # whatever state it was handed over in
         self.running = RunningStatistics(half.model)
         self._rows = torch.empty(0)
 

@@ -47,8 +47,9 @@ class ClientAveraging(Strategy):
         return {d: 1.0 if uniform else float(self.setting.devices[d].samples) for d in devices}
 
     def averaging(self, round: int) -> Mapping[int, float] | None:
-        """Average at the end of every epoch, or every `interval` rounds."""
-        if round % (self.chosen.interval or self.setting.rounds_per_epoch) or not self.active:
+        """Average at the end of every epoch, or every `interval` rounds, and at the end of training."""
+        due = round % (self.chosen.interval or self.setting.rounds_per_epoch) == 0
+        if not (due or round == self.setting.total_rounds) or not self.active:
             return None
         weights = self.weights()
         self.active.clear()

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gapsl.errors import InputError
+from gapsl.files import fsync_folder, plain, write_json
 from gapsl.halves import Half
-from gapsl.training.files import fsync_folder, plain, write_json
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
@@ -44,8 +44,14 @@ class Checkpoint:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a safetensors file."""
-    save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, path)
+    """Write tensors to a safetensors file; tied ones are written once each."""
+    seen: set[int] = set()
+    stored = {}
+    for name, value in tensors.items():
+        tied = value.numel() > 0 and value.data_ptr() in seen
+        seen.add(value.data_ptr())
+        stored[name] = value.cpu().clone() if tied else value.cpu().contiguous()
+    save_file(stored, path)
 
 
 def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from gapsl.errors import InputError
 from gapsl.registry import nearest
-from gapsl.strategies.base import Parameters
+from gapsl.strategies.base import Parameters, Strategy
 from gapsl.strategies.registry import METHODS
 from gapsl.training.schedule import Schedule, learning_rate
 
@@ -145,12 +145,15 @@ class Config(BaseModel):
             for key in given:
                 if key not in known:
                     raise ValueError(f"unknown setting '{name}.{key}'; {nearest(key, known)}")
-        self.parameters()
+            for strategy in users:  # also where another method is chosen: a wrong value is a mistake
+                self._validated(strategy)
         return self
 
     def parameters(self) -> Parameters:
         """Return the chosen method's own settings."""
-        strategy = METHODS[self.method]
+        return self._validated(METHODS[self.method])
+
+    def _validated(self, strategy: type[Strategy]) -> Parameters:
         if strategy.section is None:
             return strategy.parameters()
         names = setting_names(strategy.parameters)

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from gapsl.errors import InputError
+from gapsl.files import fsync_folder, plain, write_json, write_text
 from gapsl.training.config import Config, make_config, read_yaml
 from gapsl.training.environment import describe_environment
-from gapsl.training.files import fsync_folder, plain, write_json, write_text
 
 RESULT_SCHEMA = 1
 

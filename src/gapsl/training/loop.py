@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gapsl.data.partition import Partition
 from gapsl.errors import InputError, TrainingStopped
+from gapsl.files import plain
 from gapsl.halves import digest
 from gapsl.strategies.base import Strategy
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
@@ -22,7 +23,6 @@ from gapsl.training.checkpoint import Checkpoint, Checkpoints
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
-from gapsl.training.files import plain
 from gapsl.training.fleet import Fleet, Split
 from gapsl.training.folder import RESULT_SCHEMA, RunFolder
 from gapsl.training.observers import Observer, Started
@@ -44,6 +44,7 @@ class Training:
     proportions: Tensor  # (S, C), the devices' own label proportions
     partition: Partition  # who has which samples
     identity: str  # what makes this run this run: its settings and its data
+    custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
     observers: Sequence[Observer] = ()
@@ -130,11 +131,15 @@ class Training:
         if weights is not None:
             with timed(seconds, "move"):
                 self.fleet.average(weights)
-        self._watch(round, [outcome for _, outcome in outcomes])
         self.round = round
         self.seconds += time.perf_counter() - begun
         record = self._record(round, outcomes, before, seconds)
         record["averaged"] = weights is not None
+        hopeless = self._watch(round, [outcome for _, outcome in outcomes])
+        if hopeless is not None:
+            if self.folder is not None:
+                self.folder.append(record)
+            raise hopeless
         if evaluates:
             with timed(seconds, "evaluate"):
                 record["evaluation"] = self._evaluate(round, "validation" if self._validates else "test")
@@ -175,8 +180,8 @@ class Training:
     def _validates(self) -> bool:
         return "validation" in self.labels
 
-    def _watch(self, round: int, outcomes: Sequence[Outcome]) -> None:
-        """Warn of devices whose numbers are not finite, and stop where it is hopeless."""
+    def _watch(self, round: int, outcomes: Sequence[Outcome]) -> TrainingStopped | None:
+        """Warn of devices whose numbers are not finite; return why to stop where it is hopeless."""
         skipped = sorted({device for outcome in outcomes for device in outcome.skipped})
         # A device with several turns in a round fails only if all of them do.
         trained = {device for outcome in outcomes for device in outcome.losses.keys() - outcome.skipped}
@@ -197,10 +202,11 @@ class Training:
                 if lasting
                 else f"no device has a finite loss and gradient (devices {', '.join(map(str, skipped))})"
             )
-            raise TrainingStopped(
+            return TrainingStopped(
                 f"training stopped in round {round}: {who}; last checkpoint: {last}. "
                 "A smaller learning rate, clipping (server_optimizer.clip) or cleaner inputs may help"
             )
+        return None
 
     def _record(
         self,
@@ -284,7 +290,7 @@ class Training:
             "seed": self.config.seed,
             "rounds": self.total_rounds,
             "rounds_per_epoch": self.rounds_per_epoch,
-            "config": self.config.resolved(),
+            "config": {**self.config.resolved(), **({"custom": dict(self.custom)} if self.custom else {})},
             "final": final,
             "history": self.history,
         }

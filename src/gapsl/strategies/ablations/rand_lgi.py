@@ -19,5 +19,8 @@ class RandLgi(Gapsl):
     def identify(self, round: int, gradients: Tensor) -> Leader:
         """Draw as many leaders as LGI would choose."""
         found = super().identify(round, gradients)
-        drawn = random_subset(len(gradients), len(found.members), self.setting.seed, "rand-lgi", round=round)
-        return replace(found, members=drawn, gradient=mean_of_rows(gradients, drawn))
+        # As with LGI, a zero gradient leads only where all are zero.
+        able = [i for i, row in enumerate(gradients) if bool(row.any())] or list(range(len(gradients)))
+        drawn = random_subset(len(able), len(found.members), self.setting.seed, "rand-lgi", round=round)
+        members = tuple(able[i] for i in drawn)
+        return replace(found, members=members, gradient=mean_of_rows(gradients, members))
