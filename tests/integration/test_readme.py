@@ -71,7 +71,7 @@ def test_the_page_of_settings_is_up_to_date() -> None:
 
 def test_the_docs_name_every_method() -> None:
     page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    for method in METHODS:
+    for method in (name for name, found in METHODS.items() if found.__module__.startswith("gapsl.")):
         assert f"`{method}`" in page
 
 

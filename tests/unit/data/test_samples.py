@@ -117,9 +117,19 @@ def test_a_source_needs_samples_and_one_mean_per_channel():
         source(mean=(0.1, 0.2, 0.3), std=(1.0, 1.0, 1.0))
     with pytest.raises(InputError, match="give one mean and one positive std"):
         source(std=(0.0,))
-    flat = ArraySamples(torch.zeros(3, 16), torch.arange(3))
-    with pytest.raises(InputError, match=r"shape \(16,\); give \(channels, height, width\)"):
-        source(train=flat)
+    with pytest.raises(InputError, match=r"a single number; give a tensor of shape \(features,\)"):
+        source(train=ArraySamples(torch.zeros(3), torch.arange(3)))
+
+
+def test_inputs_need_not_be_images_but_then_nothing_turns_or_crops_them():
+    table = ArraySamples(torch.arange(12.0).view(3, 4), torch.arange(3))
+    rows = source(train=table, test=table, mean=(1.0,) * 4, std=(2.0,) * 4)
+    assert rows.input_shape == (4,)
+    seen = make_transform(rows)(table.read(torch.tensor([2])), 0, 0, 1)
+    assert torch.equal(seen, (torch.tensor([[8.0, 9.0, 10.0, 11.0]]) - 1) / 2)
+    for setting in ({"augment": "crop-flip"}, {"shift": Shift("noise", (0.1,))}):
+        with pytest.raises(InputError, match="are for images"):
+            make_transform(rows, **setting)
 
 
 def test_the_fingerprint_changes_with_labels_order_and_pixels_alone():

@@ -5,8 +5,6 @@ import json
 import pytest
 import record
 
-import gapsl
-
 
 @pytest.mark.parametrize("name", list(record.CASES))
 def test_a_run_stays_within_its_band(name):
@@ -18,7 +16,7 @@ def test_a_run_stays_within_its_band(name):
 
 def test_every_method_has_a_reference_made_with_the_settings_that_are_run():
     stored = json.loads(record.REFERENCES.read_text(encoding="utf-8"))
-    assert set(stored["runs"]) >= {f"float64/{method}" for method in gapsl.METHODS}
+    assert set(stored["runs"]) >= {f"float64/{method}" for method in record.SHIPPED}
     assert {name: entry["settings"] for name, entry in stored["runs"].items()} == record.CASES
     assert stored["made_with"]["commit"]
 

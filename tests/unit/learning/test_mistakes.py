@@ -297,7 +297,7 @@ def turns_of_one_batch(patch: Patch) -> None:
 
 def frozen_devices_learn(patch: Patch) -> None:
     patch.setattr(Frozen, "exchanges", Psl.exchanges)
-    patch.setattr(Frozen, "combine", Psl.combine)
+    patch.setattr(Frozen, "step", Psl.step)
 
 
 def one_batch_a_round(patch: Patch) -> None:
