@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from gapsl.data import ArraySamples, DatasetSamples, Source
+from gapsl.data import ArraySamples, DatasetSamples, Shift, Source, make_transform
 from gapsl.errors import InputError
 
 

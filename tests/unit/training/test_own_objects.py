@@ -24,10 +24,10 @@ def sha(**words):
 
 @pytest.mark.parametrize("method", ["psl", "sfl", "gapsl"])
 def test_a_model_handed_over_in_evaluation_mode_trains_like_any_other(method):
-    layers = (nn.BatchNorm1d(4), nn.Dropout(0.3))
-    assert sha(method=method, model=perceptron(*layers).eval()) == sha(
-        method=method, model=perceptron(*layers)
-    )
+    def model():
+        return perceptron(nn.BatchNorm1d(4), nn.Dropout(0.3))
+
+    assert sha(method=method, model=model().eval()) == sha(method=method, model=model().train())
 
 
 class Noisy(Dataset):
