@@ -112,6 +112,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gapsl none": ("gapsl", {"penalty": "none"}),
     "gapsl finite": ("gapsl", {"penalty": "finite"}),
     "gapsl exact": ("gapsl", {"penalty": "exact"}),
+    "gapsl none, all kept": ("gapsl", {"penalty": "none", "exclusion": "none"}),
     "gapsl finite, all kept": ("gapsl", {"penalty": "finite", "exclusion": "none"}),
     "gapsl exact, all kept": ("gapsl", {"penalty": "exact", "exclusion": "none"}),
 }
