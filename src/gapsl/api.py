@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +150,8 @@ def compose(
     elif config is not None:
         layers.append(read_yaml(Path(config).expanduser()))
     words = dict(words or {})
+    if words.get("rounds") is not None and words.get("epochs") is not None:
+        raise InputError("rounds and epochs both say how long to train; give one of them")
     if words.get("rounds") is not None:  # a number of rounds outranks a preset's epochs, and the reverse
         layers.append({"epochs": None})
     elif words.get("epochs") is not None:
@@ -163,7 +166,15 @@ def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
         training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
     assert training.checkpoints is not None
     training.resume(training.checkpoints.latest())
-    return training.run()
+    try:
+        return training.run()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        raise InputError(
+            f"could not write to {folder.path}: {error.strerror}; nothing that was stored is damaged: "
+            f"make room and go on with: gapsl resume {folder.path}"
+        ) from None
 
 
 @contextmanager

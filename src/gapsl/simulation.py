@@ -116,7 +116,7 @@ def prepare(
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
-        identity=run_identity(config, source.fingerprint),
+        identity=run_identity(config, source.fingerprint, partition),
     )
 
 
@@ -330,8 +330,8 @@ def batched(
         yield transform(raw)
 
 
-def run_identity(config: Config, fingerprint: str) -> str:
-    """Return what makes a run this run: its data, and its settings as far as they are not the defaults.
+def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:
+    """Return what makes a run this run: its data, who has what, and all settings that are not defaults.
 
     Leaving the defaults out, a setting that a later version adds does not make old runs others.
     """
@@ -339,4 +339,8 @@ def run_identity(config: Config, fingerprint: str) -> str:
     values["method"] = METHODS.canonical(config.method)
     own = config.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
     text = json.dumps({"config": values, "parameters": own, "data": fingerprint}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    sha = hashlib.sha256(text.encode())
+    for indices in (*partition.devices, partition.validation):
+        sha.update(f"{len(indices)};".encode() + indices.astype("<i8").tobytes())
+    sha.update(repr(partition.shift).encode())
+    return sha.hexdigest()

@@ -37,6 +37,7 @@ def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> No
     block = next(block for block in fenced(README, "sh") if "gapsl train" in block)
     commands = [part.strip() for line in block.splitlines() for part in line.split("#")[0].split(";")]
     assert len(commands) >= 8
+    assert commands.pop(0) == ". .venv/bin/activate"
     for command in commands:
         words = shlex.split(f"{command} {SMALLER.get(command.split()[1], '')}")
         assert words[0] == "gapsl"

@@ -20,7 +20,7 @@ from gapsl.reports.plots import figure
 from gapsl.reports.progress import Board
 from gapsl.simulation import prepare
 from gapsl.strategies.registry import METHODS
-from gapsl.training.config import make_config
+from gapsl.training.config import Config, make_config
 from gapsl.training.folder import RunFolder
 
 EPILOG = (
@@ -82,6 +82,9 @@ def compare(
         pretrained=pretrained,
         tensorboard=tensorboard,
     )
+    for name, option in (("method", "--methods"), ("seed", "--seeds")):
+        if getattr(base, name) != Config.model_fields[name].default:
+            raise InputError(f"a comparison takes {option}, not the setting {name}; leave it out")
     jobs = []
     for seed in numbers(seeds):
         for method in dict.fromkeys(METHODS.canonical(name) for name in words(methods, "methods")):
@@ -123,7 +126,9 @@ def finish(
         if finished_runs(out):
             show_runs(out, plots=plots)
         if interrupt.asked:
-            output.print(f"stopped; go on with: gapsl resume {out}", highlight=False, soft_wrap=True)
+            output.print(
+                f"stopped; go on with: gapsl resume {out}", highlight=False, markup=False, soft_wrap=True
+            )
             raise typer.Exit(interrupt.exit_code)
         if failed:
             raise typer.Exit(max(code if code in (2, 3) else 1 for code in failed.values()))

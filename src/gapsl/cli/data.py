@@ -22,7 +22,7 @@ def list_sources() -> None:
     for name, loader in SOURCES.items():
         first_line = (loader.__doc__ or "").strip().splitlines()[0]
         shown = f"{name}PATH" if name.endswith(":") else name
-        output.print(f"{shown:<16}{first_line}", highlight=False, soft_wrap=True)
+        output.print(f"{shown:<16}{first_line}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command("get")
@@ -78,7 +78,7 @@ def show(
         from gapsl.reports.plots import plot_labels  # an extra: imported only where it is asked for
 
         plot_labels(counts, source.classes, png, title=f"{source.name}, {made.spec}, seed {made.seed}")
-        output.print(f"drawn: {png}", highlight=False, soft_wrap=True)
+        output.print(f"drawn: {png}", highlight=False, markup=False, soft_wrap=True)
     if save is not None:
         made.save(save)
-        output.print(f"saved: {save}", highlight=False, soft_wrap=True)
+        output.print(f"saved: {save}", highlight=False, markup=False, soft_wrap=True)

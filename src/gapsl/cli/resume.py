@@ -31,7 +31,7 @@ def resume(
     opened = RunFolder.open(folder)
     config, _ = opened.config()
     if opened.result() is not None:
-        output.print(f"{folder} is finished already", highlight=False, soft_wrap=True)
+        output.print(f"{folder} is finished already", highlight=False, markup=False, soft_wrap=True)
     incidental: dict[str, Any] = {"data_dir": data_dir} if data_dir is not None else {}
     with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
         result = gapsl.resume(

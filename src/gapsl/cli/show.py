@@ -49,7 +49,7 @@ def show_runs(folder: Path, *, plots: bool, data_dir: str | None = None) -> None
         tell_participation(runs[0])
     if plots:
         for path in draw(folder, runs, results, data_dir):
-            output.print(f"drawn: {path}", highlight=False, soft_wrap=True)
+            output.print(f"drawn: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def tell_participation(run: RunFolder) -> None:
@@ -61,7 +61,7 @@ def tell_participation(run: RunFolder) -> None:
     for name in ("leader", "kept"):
         shares = [sum(d in record[name] for record in records) / len(records) for d in devices]
         cells = " ".join(f"{100 * share:3.0f}" for share in shares)
-        output.print(f"{name + ' %':<9}by device: {cells}", highlight=False, soft_wrap=True)
+        output.print(f"{name + ' %':<9}by device: {cells}", highlight=False, markup=False, soft_wrap=True)
 
 
 def draw(

@@ -90,8 +90,15 @@ def train(
 def report(result: object, out: Path, interrupt: Interrupt) -> None:
     """Print how a run ended, and leave with its exit code."""
     if not isinstance(result, dict):
-        output.print(f"stopped; go on with: gapsl resume {out}", highlight=False, soft_wrap=True)
+        output.print(
+            f"stopped; go on with: gapsl resume {out}", highlight=False, markup=False, soft_wrap=True
+        )
         raise typer.Exit(interrupt.exit_code)
     output.print(comparison([result]))
     output.print(LEGEND, style="dim", highlight=False)
-    output.print(f"files: {out}/result.json, records.jsonl, checkpoints/", highlight=False, soft_wrap=True)
+    output.print(
+        f"files: {out}/result.json, records.jsonl, checkpoints/",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from gapsl.errors import InputError
 from gapsl.files import write_json
 from gapsl.simulation import INCIDENTAL
-from gapsl.training.config import Config
+from gapsl.training.config import Config, sections
 from gapsl.training.folder import RunFolder
 
 ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
@@ -55,10 +55,19 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
     if RunFolder(out).config_file.exists():
         raise InputError(f"{out} has a single run in it; choose another folder with --out")
     open_jobs = [job for job in jobs if not _finished(job)]  # refuses before anything is written
+    earlier = [run for run in runs_in(out, complete=False) if run.path not in {job.folder for job in jobs}]
+    for run in earlier:
+        differing = _differing(run, jobs[0].config, beyond={"method", "seed", *sections()})
+        if differing:
+            raise InputError(
+                f"{out} has runs of another comparison in it ({', '.join(differing)} differ in "
+                f"{run.path.name}); choose another folder with --out"
+            )
     try:
         out.mkdir(parents=True, exist_ok=True)
         # First, so that a folder that is missing after a crash can be told.
-        write_json(out / ORDER, [job.name for job in jobs])
+        names = [*(run.path.name for run in earlier), *(job.name for job in jobs)]
+        write_json(out / ORDER, names)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
     for job in open_jobs:
@@ -73,8 +82,7 @@ def _finished(job: Job) -> bool:
     if not folder.config_file.exists():
         folder.check_free()
         return False
-    before, now = folder.config()[0].resolved(), job.config.resolved()
-    differing = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    differing = _differing(folder, job.config)
     if differing:
         raise InputError(
             f"{job.folder} has a run with other settings in it ({', '.join(differing)} differ); "
@@ -83,7 +91,14 @@ def _finished(job: Job) -> bool:
     return folder.result() is not None
 
 
-def runs_in(out: Path) -> list[RunFolder]:
+def _differing(folder: RunFolder, config: Config, beyond: Collection[str] = ()) -> list[str]:
+    """Return the settings in which a stored run differs, other than those that may."""
+    before, now = folder.config()[0].resolved(), config.resolved()
+    names = {*before, *now} - INCIDENTAL - set(beyond)
+    return sorted(name for name in names if before.get(name) != now.get(name))
+
+
+def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:
     """Return the runs in a folder: its own if it is a run's, else a comparison's in its order."""
     if RunFolder(out).config_file.is_file():
         return [RunFolder(out)]
@@ -93,12 +108,12 @@ def runs_in(out: Path) -> list[RunFolder]:
     except (OSError, ValueError):
         order = []
     missing = [name for name in order if name not in found]
-    if missing:
+    if missing and complete:
         raise InputError(
             f"{out} was stopped while its folders were made ({', '.join(missing)} missing); "
             "repeat the gapsl compare command it was started with"
         )
-    return [found[name] for name in dict.fromkeys([*order, *found])]
+    return [found[name] for name in dict.fromkeys([*order, *found]) if name in found]
 
 
 @dataclass

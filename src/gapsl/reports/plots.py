@@ -51,7 +51,7 @@ def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             100 * np.mean([[entry[name] for entry in run["history"]] for run in runs], axis=0)
             for name in ("device_mean", "device_min", "device_max", "ensemble")
         )
-        axes.plot(rounds, mean, color=colour, label=method, linewidth=2)
+        axes.plot(rounds, mean, color=colour, label=method, linewidth=2, marker="o", markersize=3)
         axes.fill_between(rounds, low, high, color=colour, alpha=0.12, linewidth=0)
         if not np.allclose(mean, ensemble):
             axes.plot(rounds, ensemble, color=colour, linewidth=1, linestyle="--")

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 ACCURACIES = ("device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local")
+OVER_DEVICES = ("device_std", "device_min", "device_max")
 HEADINGS = {"device_mean": "mean", "device_std": "std", "device_min": "min", "device_max": "max"}
 
 
@@ -25,7 +26,9 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for method, runs in methods.items():
         finals = [run["final"] for run in runs]
-        cells = [spread([final[name] for final in finals]) for name in ACCURACIES]
+        cells = [
+            spread([final[name] for final in finals], whole=name not in OVER_DEVICES) for name in ACCURACIES
+        ]
         up = statistics.mean(sum(final["bytes_sent"]) for final in finals) / 1e6
         down = statistics.mean(sum(final["bytes_received"]) for final in finals) / 1e6
         seconds = statistics.mean(final["seconds"] for final in finals)
@@ -43,13 +46,13 @@ def title(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def spread(values: Sequence[float | None]) -> str:
-    """Return one accuracy in percent, or mean ± sample standard deviation of several."""
+def spread(values: Sequence[float | None], *, whole: bool = True) -> str:
+    """Return one accuracy in percent, or the mean of several, ± their sample standard deviation."""
     known = [100 * value for value in values if value is not None]
     if not known:
         return "-"
-    if len(known) == 1:
-        return f"{known[0]:.1f}"
+    if len(known) == 1 or not whole:  # a table of 80 columns has no room for the spread of a spread
+        return f"{statistics.mean(known):.1f}"
     return f"{statistics.mean(known):.1f}±{statistics.stdev(known):.1f}"
 
 

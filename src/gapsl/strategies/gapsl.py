@@ -26,6 +26,7 @@ class GapslParameters(Parameters):
     weight: float = Field(
         5e-4,
         ge=0,
+        le=1e6,
         allow_inf_nan=False,
         alias="lambda",
         description="weight of the regulariser 1 - cos(angle to the leader)",

@@ -88,10 +88,10 @@ class Checkpoints:
             write_json(draft / "state.json", {**content, "sha256": _digest(content)})
             shutil.rmtree(final, ignore_errors=True)
             draft.rename(final)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise InputError(
-                f"could not write checkpoint {final}: {error.strerror or error}; free some space and "
+                f"could not write checkpoint {final}: {error}; free some space and "
                 f"go on with: gapsl resume {self.folder.parent}"
             ) from None
         fsync_folder(self.folder)
@@ -131,7 +131,8 @@ class Checkpoints:
             )
         if run != self.run:
             raise InputError(
-                f"checkpoint {folder} belongs to another run, its settings or data differ; {_way_out(folder)}"
+                f"checkpoint {folder} belongs to another run, its settings or data differ; "
+                f"put back config.yaml and partition.json as they were, or delete {folder} if it was copied here"
             )
         if _digest(header) != expected_digest or folder.name != self._name(round):
             raise InputError(

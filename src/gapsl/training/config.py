@@ -123,7 +123,7 @@ class Config(BaseModel):
         """Move the methods' sections, whoever registered them, into one place."""
         if not isinstance(given, Mapping):
             return given
-        names = {strategy.section for strategy in METHODS.values() if strategy.section is not None}
+        names = sections()
         own = {key: value for key, value in given.items() if key not in names}
         found = {key: value for key, value in given.items() if key in names}
         for key, value in found.items():
@@ -174,6 +174,11 @@ class Config(BaseModel):
         return values
 
 
+def sections() -> set[str]:
+    """Return the names of the methods' sections, whoever registered them."""
+    return {strategy.section for strategy in METHODS.values() if strategy.section is not None}
+
+
 def setting_names(parameters: type[BaseModel]) -> set[str]:
     """Return the names a configuration uses for a model's fields."""
     return {field.alias or name for name, field in parameters.model_fields.items()}
@@ -194,10 +199,10 @@ def explain(error: ValidationError, prefix: str = "") -> str:
         path = ".".join([prefix] * bool(prefix) + [str(part) for part in mistake["loc"]])
         if mistake["type"] == "extra_forbidden":
             known = set(Config.model_fields) - {"sections"}
-            sections = {s.section for s in METHODS.values() if s.section}
+            known |= sections()
             if len(mistake["loc"]) > 1:
-                known, sections = set(OptimizerConfig.model_fields), set()
-            lines.append(f"unknown setting '{path}'; {nearest(str(mistake['loc'][-1]), known | sections)}")
+                known = set(OptimizerConfig.model_fields)
+            lines.append(f"unknown setting '{path}'; {nearest(str(mistake['loc'][-1]), known)}")
             continue
         message = mistake["msg"].removeprefix("Value error, ")
         lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
