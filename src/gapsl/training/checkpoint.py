@@ -132,7 +132,7 @@ class Checkpoints:
         if run != self.run:
             raise InputError(
                 f"checkpoint {folder} belongs to another run, its settings or data differ; "
-                f"put back config.yaml and partition.json as they were, or delete {folder} if it was copied here"
+                "put back config.yaml and partition.json as they were, or delete it if it was copied here"
             )
         if _digest(header) != expected_digest or folder.name != self._name(round):
             raise InputError(
