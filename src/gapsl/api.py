@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from gapsl.data import Source
+from gapsl.data.download import Progress
 from gapsl.errors import InputError
 from gapsl.models import Split
 from gapsl.reports.tensorboard import TensorBoard
-from gapsl.simulation import Progress, prepare
+from gapsl.simulation import GivenData, prepare
 from gapsl.strategies.passes import Loss, cross_entropy
 from gapsl.training.checkpoint import Checkpoints, read_tensors
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml
@@ -24,14 +23,12 @@ from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
 
-Data = Source | tuple[Dataset[Any], Dataset[Any]]
-
 
 def train(
     config: Config | str | Path | None = None,
     *,
     model: str | nn.Module | Split | None = None,
-    dataset: str | Data | None = None,
+    dataset: str | GivenData | None = None,
     out: str | Path | None = None,
     preset: str | None = None,
     observers: Sequence[Observer] = (),
@@ -83,7 +80,7 @@ def resume(
     out: str | Path,
     *,
     model: nn.Module | Split | None = None,
-    dataset: Data | None = None,
+    dataset: GivenData | None = None,
     observers: Sequence[Observer] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,

@@ -8,7 +8,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from gapsl.data import (
     make_partition,
     make_transform,
 )
+from gapsl.data.download import Progress
 from gapsl.errors import InputError
 from gapsl.fleets.local import LocalFleet
 from gapsl.halves import Half
@@ -51,7 +52,6 @@ DEFAULT_EPOCHS = 20
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {"data_dir", "tensorboard", "checkpoint_every", "keep_checkpoints"}
 
-Progress = Callable[[int, int | None], None]  # bytes of a download so far, and in all if known
 GivenModel = nn.Module | Split
 GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
 
