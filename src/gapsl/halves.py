@@ -30,6 +30,10 @@ class Half:
         """Return an independent half with the same weights and a fresh optimizer."""
         return Half(copy.deepcopy(self.model), self._make_optimizer, self._rate, self._clip)
 
+    def flat(self) -> Tensor:
+        """Return a copy of the trainable parameters as one flat vector."""
+        return torch.cat([p.detach().flatten() for p in self.parameters])
+
     def views(self, flat: Tensor) -> list[Tensor]:
         """Cut a flat vector into views shaped like the trainable parameters."""
         pieces = torch.split(flat, [p.numel() for p in self.parameters])

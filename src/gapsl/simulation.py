@@ -8,7 +8,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,21 @@ from gapsl.fleets.local import LocalFleet
 from gapsl.halves import Half
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
 from gapsl.strategies.base import Setting, Strategy
+from gapsl.strategies.calibration import PriorCalibration
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.passes import Loss, Passes, cross_entropy
 from gapsl.strategies.registry import METHODS
 from gapsl.streams import global_stream, numpy_stream
 from gapsl.training.config import Config, OptimizerConfig
 from gapsl.training.device import Device
+from gapsl.training.faults import Faults, FaultyDevice, FlippedLoss, make_faults
 from gapsl.training.fleet import Split as EvaluationSplit
 from gapsl.training.loop import Training, participants
 
 EVALUATION_BATCH = 256
 DEFAULT_EPOCHS = 20
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {"data_dir", "tensorboard", "checkpoint_every", "keep_checkpoints"}
@@ -76,7 +80,9 @@ def prepare(
     halves = take_model(config, source, model)
     checked(halves, config, source)
     dtype = torch.float64 if config.precision == "float64" else torch.float32
-    halves = Split(halves.device.to(where, dtype), halves.server.to(where, dtype))
+    halves = Split(
+        *(arranged(half.to(where, dtype), config.layout) for half in (halves.device, halves.server))
+    )
 
     check_loss(loss)
     strategy_class = METHODS[config.method]
@@ -89,9 +95,19 @@ def prepare(
     per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
-    fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where)
+    faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
+    if faults is not None and strategy_class.pooled:
+        raise InputError(
+            f"{config.method} has no devices that could misbehave; leave out faults, or this method"
+        )
+    fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where, faults)
+    if faults is not None and faults.kind == "flip":
+        loss = FlippedLoss(loss, faults.devices)
+    calibration = calibrated(loss, config, fleet.devices, classes=len(source.classes))
     server = Passes(
-        make_half(halves.server, config.server_optimizer, total_rounds), seed=config.seed, loss=loss
+        make_half(halves.server, config.server_optimizer, total_rounds),
+        seed=config.seed,
+        loss=calibration or loss,
     )
     setting = Setting(
         seed=config.seed,
@@ -117,6 +133,7 @@ def prepare(
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
         identity=run_identity(config, source.fingerprint, partition),
+        calibration=calibration,
     )
 
 
@@ -228,6 +245,14 @@ def take_model(config: Config, source: Source, given: GivenModel | None) -> Spli
         )
 
 
+def arranged(model: nn.Module, layout: str) -> nn.Module:
+    """Put a model's convolution kernels into a memory order; their values stay what they are."""
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[layout])
+    return model
+
+
 def pretrained(halves: Split, config: Config) -> Split:
     """Start a model that the caller brought from a file, if the configuration names one."""
     if config.pretrained is not None:
@@ -275,6 +300,21 @@ def check_loss(loss: Loss) -> None:
         pass
 
 
+def calibrated(
+    loss: Loss, config: Config, devices: Mapping[int, DeviceInfo], *, classes: int
+) -> PriorCalibration | None:
+    """Return the loss without the devices' label frequencies, if the configuration asks for it."""
+    if config.calibration == "none":
+        return None
+    declared = {device: info.label_counts for device, info in devices.items()}
+    return PriorCalibration(
+        loss,
+        classes=classes,
+        tau=config.calibration_tau,
+        counts=declared if config.calibration_counts == "declared" else None,
+    )
+
+
 def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
     """Return a half with the optimizer its settings name."""
     return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
@@ -288,6 +328,7 @@ def make_fleet(
     model: nn.Module,
     total_rounds: int,
     where: torch.device,
+    faults: Faults | None,
 ) -> LocalFleet:
     """Return devices that all start from one model, each with its own data."""
     augment = None if config.augment == "auto" else config.augment
@@ -304,7 +345,10 @@ def make_fleet(
             transform=make_transform(source, augment, shift),
         )
         half = make_half(copy.deepcopy(model), config.device_optimizer, total_rounds)
-        devices[id] = Device(id, half, batches, seed=config.seed, where=where)
+        layout = LAYOUTS[config.layout]
+        devices[id] = Device(id, half, batches, seed=config.seed, where=where, layout=layout)
+        if faults is not None and faults.kind != "flip" and id in faults.devices:
+            devices[id] = FaultyDevice(devices[id], faults.kind, len(source.classes))
         counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
         infos[id] = DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
     normal = make_evaluation_transform(source)

@@ -71,16 +71,19 @@ class LocalFleet:
 
     def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Run an evaluation set through one half."""
-        if isinstance(whose, int):
-            model = self._devices[whose].half.model
-        else:
-            model = copy.deepcopy(self._devices[min(whose)].half.model)
+        device = self._devices[whose if isinstance(whose, int) else min(whose)]
+        model = device.half.model
+        if not isinstance(whose, int):
+            model = copy.deepcopy(model)
             model.load_state_dict(self._merged(whose))
-        parameter = next(model.parameters())
         model.eval()
         with torch.no_grad():
             for inputs in self._sets[split]():
-                yield model(inputs.to(parameter.device, parameter.dtype))
+                yield model(device.placed(inputs))
+
+    def drifts(self) -> Mapping[int, float]:
+        """Return how far every half is from its start."""
+        return {id: device.drift() for id, device in self._devices.items()}
 
     def save(self, folder: Path) -> None:
         """Write a file a device."""

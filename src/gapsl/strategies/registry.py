@@ -11,6 +11,7 @@ from gapsl.strategies.ablations.non_gda import NonGda
 from gapsl.strategies.ablations.non_lgi import NonLgi
 from gapsl.strategies.ablations.rand_gda import RandGda
 from gapsl.strategies.ablations.rand_lgi import RandLgi
+from gapsl.strategies.ablations.single import Single
 from gapsl.strategies.base import Strategy
 from gapsl.strategies.central import Central
 from gapsl.strategies.epsl import Epsl
@@ -37,6 +38,7 @@ register_method("sfl-v2", SflV2)
 register_method("vanilla", Vanilla, aliases=["sl", "vanilla-sl"])
 register_method("frozen", Frozen)
 register_method("central", Central)
+register_method("single", Single)
 register_method("gapsl/non-lgi", NonLgi)
 register_method("gapsl/rand-lgi", RandLgi)
 register_method("gapsl/non-gda", NonGda)

@@ -101,6 +101,20 @@ class Config(BaseModel):
         "follow", description="devices get the derivative of the round's loss, or of their own"
     )
 
+    calibration: Literal["none", "prior"] = Field(
+        "none", description="prior: take each device's label frequencies out of its loss"
+    )
+    calibration_tau: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="how much of them: 0 nothing, 1 all"
+    )
+    calibration_counts: Literal["declared", "seen"] = Field(
+        "declared", description="frequencies as devices declare them, or counted from the labels they send"
+    )
+
+    faults: str = Field(
+        "none", description="devices that misbehave: flip:N (gradients), labels:N (random) or noise:N"
+    )
+
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
         "auto", description="where angles cost further passes: at evaluations, in every round, or never"
@@ -112,6 +126,9 @@ class Config(BaseModel):
     device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:N or mps")
     threads: int = Field(1, ge=1, le=1024, description="CPU threads of this process")
     precision: Literal["float32", "float64"] = Field("float32", description="precision of the weights")
+    layout: Literal["contiguous", "channels-last"] = Field(
+        "contiguous", description="memory order of images; on CPUs channels-last is often a third faster"
+    )
 
     sections: dict[str, dict[str, Any]] = Field(
         default_factory=dict, exclude=True, description="the methods' own settings, by section"

@@ -31,17 +31,28 @@ class BatchSource(Protocol):
 class Device:
     """One edge device: forward to the cut, and backward from it."""
 
-    def __init__(self, id: int, half: Half, batches: BatchSource, *, seed: int, where: torch.device) -> None:
-        self.id, self.half, self.batches, self.seed, self.where = id, half, batches, seed, where
+    def __init__(
+        self,
+        id: int,
+        half: Half,
+        batches: BatchSource,
+        *,
+        seed: int,
+        where: torch.device,
+        layout: torch.memory_format = torch.contiguous_format,
+    ) -> None:
+        self.id, self.half, self.batches, self.seed = id, half, batches, seed
+        self.where, self.layout = where, layout
         self._sent: Tensor | None = None  # activations whose graph waits for the reply
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
+        self._start = half.flat()  # the half before training, to tell how far it has gone
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut."""
         inputs, labels = self.batches.draw(round, turn)
         model = self.half.model.train(learn)
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
-        inputs = inputs.to(self.where, self.half.parameters[0].dtype)
+        inputs = self.placed(inputs)
         with (
             global_stream(self.seed, "dropout-device", self.id, round, turn),
             torch.set_grad_enabled(learn),
@@ -49,6 +60,11 @@ class Device:
             activations = model(inputs)
         self._sent = activations if learn else None
         return Upload(self.id, round, turn, activations.detach(), labels.to(self.where))
+
+    def placed(self, inputs: Tensor) -> Tensor:
+        """Return inputs where the half computes, in its precision and memory order."""
+        inputs = inputs.to(self.where, self.half.parameters[0].dtype)
+        return inputs.contiguous(memory_format=self.layout) if inputs.dim() == 4 else inputs
 
     def backward(self, round: int, reply: Reply) -> None:
         """Train the half on the gradient at the cut, or skip the step and all that belongs to it."""
@@ -62,6 +78,10 @@ class Device:
             return
         torch.autograd.backward(sent, reply.gradient)
         self.half.step(round)
+
+    def drift(self) -> float:
+        """Return how far the half is from its start, relative to the start's own length."""
+        return float((self.half.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that has to be stored."""

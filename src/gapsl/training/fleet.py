@@ -59,6 +59,10 @@ class Fleet(Protocol):
         """Yield the activations of an evaluation set, batch by batch in order, without training."""
         ...
 
+    def drifts(self) -> Mapping[int, float]:
+        """Return how far every half is from its start, as each device measures it."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Store every device's state in a folder."""
         ...

@@ -17,6 +17,7 @@ from gapsl.errors import InputError, TrainingStopped
 from gapsl.files import plain
 from gapsl.halves import digest
 from gapsl.strategies.base import Strategy
+from gapsl.strategies.calibration import PriorCalibration
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.streams import random_subset
 from gapsl.training.checkpoint import Checkpoint, Checkpoints
@@ -44,6 +45,7 @@ class Training:
     proportions: Tensor  # (S, C), the devices' own label proportions
     partition: Partition  # who has which samples
     identity: str  # what makes this run this run: its settings and its data
+    calibration: PriorCalibration | None = None  # part of the loss, told of every label that arrives
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
@@ -79,6 +81,8 @@ class Training:
             try:
                 self.fleet.load(checkpoint.folder)
                 self.strategy.load_state(state["strategy"])
+                if self.calibration is not None:
+                    self.calibration.load_state(state["calibration"])
                 self.fleet.traffic.sent = {int(d): n for d, n in state["sent"].items()}
                 self.fleet.traffic.received = {int(d): n for d, n in state["received"].items()}
                 self.failing = {int(d): n for d, n in state["failing"].items()}
@@ -157,7 +161,11 @@ class Training:
                 self.fleet.hand_over(*exchange.hand_over)
         begun, waited = time.perf_counter(), seconds["collect"]
         uploads = clocked(self.fleet.collect(round, exchange), seconds)
-        outcome = self.strategy.step(round, exchange, uploads, measure=measure)
+        labels: list[tuple[int, Tensor]] = []
+        outcome = self.strategy.step(round, exchange, noting(uploads, labels), measure=measure)
+        if self.calibration is not None:
+            for device, seen in labels:
+                self.calibration.see(device, seen)
         seconds["server"] += time.perf_counter() - begun - (seconds["collect"] - waited)
         with timed(seconds, "deliver"):
             self.fleet.deliver(round, outcome.replies)
@@ -227,6 +235,7 @@ class Training:
             "epoch": round / self.rounds_per_epoch,
             "loss": sum(every) / len(every) if every else None,
             "losses": {device: sum(found) / len(found) for device, found in sorted(losses.items())},
+            "norms": norms_of([outcome for _, outcome in outcomes]),
             "skipped": sorted({device for _, outcome in outcomes for device in outcome.skipped}),
             "bytes_sent": [traffic.sent[d] - before[0].get(d, 0) for d in sorted(traffic.sent)],
             "bytes_received": [traffic.received[d] - before[1].get(d, 0) for d in sorted(traffic.received)],
@@ -255,6 +264,7 @@ class Training:
             "epoch": round / self.rounds_per_epoch,
             "split": split,
             **measures,
+            "drift": [drift for _, drift in sorted(self.fleet.drifts().items())],
             "bytes_sent": [traffic.sent[d] for d in sorted(traffic.sent)],
             "bytes_received": [traffic.received[d] for d in sorted(traffic.received)],
             "seconds": self.seconds,
@@ -267,6 +277,7 @@ class Training:
         traffic = self.fleet.traffic
         state = {
             "strategy": self.strategy.state(),
+            "calibration": self.calibration.state() if self.calibration is not None else {},
             "sent": traffic.sent,
             "received": traffic.received,
             "failing": self.failing,
@@ -320,6 +331,16 @@ def participants(devices: int, fraction: float) -> int:
     return max(1, math.floor(devices * fraction + 0.5))
 
 
+def norms_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
+    """Return the length of the gradient each device trains on, by device; of several turns the last."""
+    return {
+        device: float(reply.gradient.norm())
+        for outcome in outcomes
+        for device, reply in sorted(outcome.replies.items())
+        if reply.step
+    }
+
+
 def round_angle(angle: float) -> float:
     """Return an angle with four decimals: a hundredth of a degree is enough for a record."""
     return float(f"{angle:.4f}")
@@ -333,6 +354,13 @@ def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Up
             upload = next(iterator, None)
         if upload is None:
             return
+        yield upload
+
+
+def noting(uploads: Iterable[Upload], labels: list[tuple[int, Tensor]]) -> Iterator[Upload]:
+    """Pass uploads on, noting whose labels they bring."""
+    for upload in uploads:
+        labels.append((upload.device, upload.labels))
         yield upload
 
 

@@ -1,0 +1,77 @@
+"""Devices that misbehave on purpose, to see what a method makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from gapsl.errors import InputError
+from gapsl.registry import nearest
+from gapsl.strategies.exchange import Upload
+from gapsl.strategies.passes import Loss
+from gapsl.streams import random_subset, torch_stream
+from gapsl.training.device import Device
+
+Kind = Literal["flip", "labels", "noise"]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong, and at which devices."""
+
+    kind: Kind
+    devices: tuple[int, ...]
+
+
+def make_faults(spec: str, *, devices: int, seed: int) -> Faults | None:
+    """Return the faults of a spec such as `noise:2`, drawn from the run's seed; None for `none`."""
+    if spec == "none":
+        return None
+    kind, _, count = spec.partition(":")
+    if kind not in get_args(Kind):
+        raise InputError(f"unknown fault {kind!r}; {nearest(kind, get_args(Kind))}, written like noise:2")
+    if not count.isdecimal() or not 1 <= int(count) <= devices:
+        raise InputError(f"{spec}: write {kind}:N with N from 1 to the number of devices ({devices})")
+    return Faults(cast(Kind, kind), random_subset(devices, int(count), seed, "faults", round=0))
+
+
+class FlippedLoss:
+    """A loss whose sign is turned for some devices, so that all their gradients point the wrong way."""
+
+    def __init__(self, loss: Loss, devices: Collection[int]) -> None:
+        self.loss, self.devices = loss, frozenset(devices)
+
+    def __call__(self, logits: Tensor, labels: Tensor, device: int) -> Tensor:
+        """Return the loss, or its negative."""
+        found = self.loss(logits, labels, device)
+        return -found if device in self.devices else found
+
+
+class FaultyDevice(Device):
+    """A device that sends random labels, or noise of the activations' mean and deviation."""
+
+    def __init__(self, healthy: Device, kind: Kind, classes: int) -> None:
+        super().__init__(
+            healthy.id,
+            healthy.half,
+            healthy.batches,
+            seed=healthy.seed,
+            where=healthy.where,
+            layout=healthy.layout,
+        )
+        self.kind, self.classes = kind, classes
+
+    def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
+        """Run the next mini-batch up to the cut, and spoil what is sent."""
+        upload = super().forward(round, turn, learn=learn)
+        generator = torch_stream(self.seed, "fault", self.id, round, turn)
+        if self.kind == "labels":
+            labels = torch.randint(self.classes, upload.labels.shape, generator=generator)
+            return replace(upload, labels=labels.to(upload.labels))
+        noise = torch.randn(upload.activations.shape, generator=generator).to(upload.activations)
+        spread, middle = upload.activations.std(), upload.activations.mean()
+        return replace(upload, activations=noise * spread + middle)
