@@ -1,4 +1,8 @@
-"""One run of many in a process of its own; tells its parent how far it is, a JSON object a line."""
+"""Trains one run after another in a process of its own, and tells its parent how far it is.
+
+The argument is a folder of runs. Standard input has the name of a run in it a line, standard output a JSON
+object a line.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gapsl
 from gapsl.errors import GapslError
+from gapsl.experiments.jobs import LOG
 from gapsl.files import plain
 from gapsl.interrupt import Interrupt
 from gapsl.training.observers import Observer, Started
@@ -24,6 +30,14 @@ class Teller(Observer):
         self._pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         self.orphaned = False
+
+    def log_to(self, path: Path) -> None:
+        """Let what is printed from now on go to a file."""
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        sys.stdout.flush()
+        for printed in (1, 2):
+            os.dup2(log, printed)
+        os.close(log)
 
     def tell(self, kind: str, **values: Any) -> None:
         """Send one event."""
@@ -47,16 +61,27 @@ class Teller(Observer):
         self.tell("warning", message=message)
 
 
-def main(folder: str) -> int:
-    """Train the run that a folder describes, from the start or from its last checkpoint."""
+def main(home: str) -> int:
+    """Train the runs whose names arrive, until there are no more or somebody asks to stop."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     teller = Teller()
     with Interrupt() as interrupt:
-        try:
-            result = gapsl.resume(folder, observers=[teller], stop=lambda: interrupt.asked or teller.orphaned)
-        except GapslError as error:
-            teller.tell("failed", message=str(error))
-            return error.exit_code
+        for name in sys.stdin:
+            code = 130 if interrupt.asked else train(Path(home) / name.rstrip("\n"), teller, interrupt)
+            teller.tell("ended", code=code)
+            if teller.orphaned or interrupt.asked:
+                break
+    return 0
+
+
+def train(folder: Path, teller: Teller, interrupt: Interrupt) -> int:
+    """Train the run that a folder describes, from the start or from its last checkpoint."""
+    try:
+        teller.log_to(folder / LOG)
+        result = gapsl.resume(folder, observers=[teller], stop=lambda: interrupt.asked or teller.orphaned)
+    except GapslError as error:
+        teller.tell("failed", message=str(error))
+        return error.exit_code
     return 0 if result is not None else 130
 
 

@@ -1,0 +1,92 @@
+"""Blocks of runs: every line in every condition, and what each point of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gapsl.experiments.catalogue.lines import LINES
+from gapsl.experiments.catalogue.scales import Scale
+from gapsl.experiments.catalogue.sweeps import PARTITIONS
+from gapsl.experiments.catalogue.tuning import Results, at_rate, chosen, search
+from gapsl.experiments.planned import Planned, Settings, planned
+from gapsl.training.config import merge
+
+# What comes first when time is short.
+CORE, STUDY, SWEEPS, REST = range(4)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Lines × workloads × partitions × points of a sweep × seeds."""
+
+    lines: tuple[str, ...]
+    workloads: tuple[str, ...] = ("cifar10",)
+    partitions: tuple[str, ...] = ("non-iid",)
+    sweep: str | None = None  # one of the scale's, laid over line and partition
+    seeds: str = "rest"  # which of the scale's numbers of seeds
+    priority: int = REST
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of an experiment, with its place in it."""
+
+    workload: str
+    partition: str  # iid or non-iid, or that of a search
+    line: str
+    at: str | None  # the point of the sweep
+    seed: int
+    run: Planned
+    priority: int
+    rate: float | None = None  # the device learning rate that was chosen, or is tried here
+    searching: bool = False  # made to choose a rate, not to be shown
+    settled: bool = True  # False: a rate is not chosen yet, and the run is a stand-in
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What tells it from the other points of an experiment."""
+        tried = self.rate if self.searching else None
+        return (self.workload, self.partition, self.line, self.at, self.seed, tried)
+
+
+def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
+    """Yield the points of a grid, after the searches they depend on."""
+    for workload in grid.workloads:
+        whole = scale.workloads[workload]
+        priority = REST if whole.last else grid.priority
+        count = scale.seeds[grid.seeds]
+        seeds = range(count if whole.most_seeds is None else min(count, whole.most_seeds))
+        sweep: list[tuple[str | None, Settings]] = [(None, {})]
+        if grid.sweep is not None:
+            sweep = list(scale.sweeps[grid.sweep].items())
+        for partition in grid.partitions:
+            for line in grid.lines:
+                for at, varied in sweep:
+                    settings = merge(whole.settings, PARTITIONS[partition], LINES[line].settings, varied)
+                    place = (workload, partition, line, at)
+                    yield from tuned(place, settings, seeds, priority, scale, results)
+
+
+def tuned(
+    place: tuple[str, str, str, str | None],
+    settings: Settings,
+    seeds: range,
+    priority: int,
+    scale: Scale,
+    results: Results,
+) -> Iterator[Point]:
+    """Yield the search of a line's learning rate, then its runs, stand-ins while it is open."""
+    workload, partition, line, at = place
+    tried = search(scale, workload, line, settings["partition"])
+    for rate, run in tried.items():
+        where = run.config.partition
+        yield Point(workload, where, line, None, run.config.seed, run, priority, rate, searching=True)
+    found = chosen(tried, results) if tried else None
+    settled = found is not None or not tried
+    if not settled:
+        found = next(iter(tried))
+    rates = {} if found is None else at_rate(found)
+    for seed in seeds:
+        run = planned(settings, rates, {"seed": seed})
+        yield Point(workload, partition, line, at, seed, run, priority, found, settled=settled)

@@ -1,0 +1,161 @@
+"""How large the experiments are: the paper's own setting, what two cores can finish, and a test of it all.
+
+Every number that says how much is computed is in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gapsl.errors import InputError
+from gapsl.experiments.catalogue import sweeps
+from gapsl.experiments.catalogue.sweeps import Sweep, alphas, ends, fleets, singles
+from gapsl.experiments.planned import Settings
+from gapsl.registry import nearest
+from gapsl.training.config import merge, preset
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A dataset with its model: the settings that all its runs share."""
+
+    settings: Settings
+    rates: tuple[float, ...] = ()  # device learning rates that every method is tried with; none: as set
+    most_seeds: int | None = None  # at most so many, whatever an experiment asks for
+    last: bool = False  # comes after everything that is not
+
+    def __post_init__(self) -> None:
+        if self.rates and not self.settings.get("validation"):
+            raise ValueError("rates are chosen on a validation split; set `validation`")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Everything an experiment needs to know about its size."""
+
+    name: str
+    summary: str
+    workloads: Mapping[str, Workload]
+    seeds: Mapping[str, int]  # how many, by what they are for
+    sweeps: Mapping[str, Sweep]
+    searched_on: tuple[str, ...] = ("iid", "dirichlet:0.1")  # where learning rates are searched
+
+    def with_seeds(self, count: int) -> Scale:
+        """Return the same with so many seeds everywhere."""
+        workloads = {name: replace(workload, most_seeds=None) for name, workload in self.workloads.items()}
+        return replace(self, seeds=dict.fromkeys(self.seeds, count), workloads=workloads)
+
+    def with_settings(self, settings: Settings) -> Scale:
+        """Return the same with settings laid over every workload's."""
+        workloads = {
+            name: replace(workload, settings=merge(workload.settings, settings))
+            for name, workload in self.workloads.items()
+        }
+        return replace(self, workloads=workloads)
+
+
+# Sweeps that are the same at every scale that can afford them.
+COMMON: Mapping[str, Sweep] = {
+    "ratio": sweeps.RATIOS,
+    "threshold": sweeps.THRESHOLDS,
+    "shift": sweeps.SHIFTS,
+    "faults": sweeps.FAULTS,
+    "readings": sweeps.READINGS,
+    "single": singles(10),
+}
+
+FULL = Scale(
+    name="full",
+    summary="the paper's setting to the letter; for a GPU and days",
+    workloads={
+        "cifar10": Workload(preset("paper-cifar10-vgg16")),
+        "cifar100": Workload(preset("paper-cifar100-vit")),
+    },
+    seeds={"headline": 3, "core": 3, "sweep": 3, "rest": 3},
+    sweeps={**COMMON, "devices": fleets((10, 20, 30, 40)), "alpha": alphas(0.9, 0.7, 0.5, 0.3)},
+)
+
+REDUCED = Scale(
+    name="reduced",
+    summary="real CIFAR subsets and narrower models; a day on two cores",
+    workloads={
+        "cifar10": Workload(
+            {
+                "dataset": "cifar10",
+                "train_samples": 20_000,
+                "validation": 0.1,
+                "model": "vgg16",
+                "cut": 4,
+                "width": 0.125,
+                "norm": "group",
+                "batch_size": 32,
+                "rounds": 1500,
+                "evaluate_every": 100,
+                "server_optimizer": {"lr": 0.05},
+            },
+            rates=(0.5, 0.05, 0.005),
+        ),
+        "cifar100": Workload(
+            {
+                "dataset": "cifar100",
+                "train_samples": 20_000,
+                "validation": 0.1,
+                "model": "vit-micro",
+                "patch": 8,
+                "batch_size": 32,
+                "rounds": 600,
+                "evaluate_every": 100,
+                "device_optimizer": {"name": "adamw", "weight_decay": 0.01},
+                "server_optimizer": {"name": "adamw", "lr": 3e-4, "weight_decay": 0.01},
+                "gapsl": {"lambda": 3e-5},
+            },
+            rates=(1e-3, 1e-4, 1e-5),
+            most_seeds=1,
+            last=True,
+        ),
+    },
+    seeds={"headline": 5, "core": 3, "sweep": 3, "rest": 1},
+    sweeps={
+        **COMMON,
+        # As many passes over the data as with 10 devices: the paper counts epochs.
+        "devices": {**fleets((10,)), **fleets((40,), rounds=375, evaluate_every=25)},
+        "alpha": alphas(0.9, 0.3),
+    },
+)
+
+SMOKE_SETTINGS: Settings = {
+    "dataset": "digits",
+    "train_samples": 300,
+    "test_samples": 100,
+    "validation": 0.1,
+    "devices": 4,
+    "batch_size": 8,
+    "rounds": 6,
+    "evaluate_every": 3,
+    "server_optimizer": {"lr": 0.05},
+}
+SMOKE = Scale(
+    name="smoke",
+    summary="everything once, on digits, with a few rounds: shows that it works, and nothing else",
+    workloads={
+        "cifar10": Workload(merge(SMOKE_SETTINGS, {"model": "small", "width": 0.5}), rates=(0.05, 0.005)),
+        "cifar100": Workload(merge(SMOKE_SETTINGS, {"model": "mlp"}), rates=(0.05, 0.005), last=True),
+    },
+    seeds={"headline": 1, "core": 1, "sweep": 1, "rest": 1},
+    sweeps={
+        **{name: ends(sweep) for name, sweep in COMMON.items()},
+        "devices": fleets((4, 6)),
+        "alpha": alphas(0.9, 0.3),
+        "single": ends(singles(4)),
+    },
+)
+
+SCALES = {scale.name: scale for scale in (FULL, REDUCED, SMOKE)}
+
+
+def find_scale(name: str) -> Scale:
+    """Return a scale by its name, or refuse with the nearest known one."""
+    if name not in SCALES:
+        raise InputError(f"unknown scale {name!r}; {nearest(name, SCALES)}")
+    return SCALES[name]

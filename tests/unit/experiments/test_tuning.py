@@ -1,0 +1,126 @@
+"""Learning rates: the same grid for everybody, chosen on the validation split, before anything else runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from gapsl.errors import InputError
+from gapsl.experiments.catalogue import Experiment, Grid, Scale, Workload, wanted
+from gapsl.experiments.catalogue.lines import LINES, TABLE
+from gapsl.experiments.catalogue.tuning import chosen, search, searched_partition
+from gapsl.experiments.planned import Planned
+from gapsl.experiments.store import Result
+
+RATES = (0.5, 0.05, 0.005)
+SCALE = Scale(
+    name="test",
+    summary="two seeds of a tiny thing",
+    workloads={"cifar10": Workload({"validation": 0.1, "rounds": 3}, rates=RATES)},
+    seeds={"rest": 2},
+    sweeps={"alpha": {"0.9": {"partition": "dirichlet:0.9"}}},
+)
+
+
+def ended(validation: float | None, test: float = 0.0) -> Result:
+    """A stored result with these accuracies; None: it failed."""
+    if validation is None:
+        return {"failed": "no finite gradient"}
+    return {"final": {"device_mean": test, "validation": {"device_mean": validation}}}
+
+
+def outcomes(runs: Mapping[float, Planned], *validation: float | None) -> dict[str, Result]:
+    return {run.key: ended(accuracy) for run, accuracy in zip(runs.values(), validation, strict=True)}
+
+
+def test_the_best_on_the_validation_split_is_chosen_whatever_the_test_set_says() -> None:
+    runs = search(SCALE, "cifar10", "psl", "iid")
+    found = {
+        run.key: ended(validation, test)
+        for run, validation, test in zip(runs.values(), (0.2, 0.6, 0.5), (0.9, 0.1, 0.8), strict=True)
+    }
+    assert chosen(runs, found.get) == 0.05
+
+
+def test_nothing_is_chosen_before_all_have_ended() -> None:
+    runs = search(SCALE, "cifar10", "psl", "iid")
+    found = outcomes(runs, 0.2, 0.6, 0.5)
+    for run in runs.values():
+        missing = {key: result for key, result in found.items() if key != run.key}
+        assert chosen(runs, missing.get) is None
+
+
+def test_a_failed_run_is_the_worst_and_of_equals_the_first_is_taken() -> None:
+    runs = search(SCALE, "cifar10", "psl", "iid")
+    assert chosen(runs, outcomes(runs, None, 0.1, 0.1).get) == 0.05
+    assert chosen(runs, outcomes(runs, None, None, 0.0).get) == 0.005
+    assert chosen(runs, outcomes(runs, None, None, None).get) == 0.005, "the tamest is what is left"
+
+
+def test_every_line_of_the_tables_has_the_same_grid_on_the_first_seed() -> None:
+    for line in TABLE:
+        runs = search(SCALE, "cifar10", line, "dirichlet:0.1")
+        assert list(runs) == ([] if line == "frozen" else list(RATES)), line
+        for rate, run in runs.items():
+            assert (run.config.device_optimizer.lr, run.config.seed) == (rate, 0)
+            assert run.config.partition == "dirichlet:0.1"
+            assert run.config.method == LINES[line].settings["method"]
+
+
+def test_an_ablation_takes_the_rates_of_what_it_is_an_ablation_of() -> None:
+    assert search(SCALE, "cifar10", "rand-gda", "iid") == search(SCALE, "cifar10", "gapsl", "iid")
+
+
+@pytest.mark.parametrize(
+    ("partition", "found"),
+    [
+        ("iid", "iid"),
+        ("iid+noise:0.3", "iid"),
+        ("dirichlet:0.1", "dirichlet:0.1"),
+        ("dirichlet:0.3,min=4", "dirichlet:0.1"),
+        ("dirichlet:0.9", "dirichlet:0.1"),
+        ("dirichlet:90", "iid"),
+    ],
+)
+def test_a_partition_is_served_by_the_search_on_the_one_most_like_it(partition: str, found: str) -> None:
+    assert searched_partition(partition, ("iid", "dirichlet:0.1")) == found
+    if partition == "dirichlet:0.9":
+        assert searched_partition(partition, ("iid", "dirichlet:0.1", "dirichlet:0.8")) == "dirichlet:0.8"
+
+
+def test_another_kind_of_partition_is_refused() -> None:
+    with pytest.raises(InputError, match="shards:2"):
+        searched_partition("shards:2", ("iid",))
+
+
+def test_the_plan_wants_the_search_first_and_then_what_it_chose() -> None:
+    experiment = Experiment("x", "ours", "a test", (Grid(("psl", "frozen"), sweep="alpha"),))
+    first = wanted([experiment], SCALE, lambda key: None)
+    searched = search(SCALE, "cifar10", "psl", "dirichlet:0.9")
+    assert {run.key for run in searched.values()} < {run.key for run in first.runs}
+    frozen = [run for run in first.runs if run.config.method == "frozen"]
+    assert [run.config.seed for run in frozen] == [0, 1], "there is nothing to wait for"
+    assert len(first.runs) == 5
+    assert [run.config.partition for run in first.open] == ["dirichlet:0.9"] * 2, "to come, at some rate"
+
+    found = outcomes(searched, 0.1, 0.2, 0.3)
+    then = wanted([experiment], SCALE, found.get)
+    assert then.open == []
+    shown = [run for run in then.runs if run.config.method == "psl" and run.key not in found]
+    assert [(run.config.seed, run.config.device_optimizer.lr) for run in shown] == [(0, 0.005), (1, 0.005)]
+    assert all(run.config.partition == "dirichlet:0.9" for run in shown)
+    assert len(then.runs) == len(first.runs) + len(first.open)
+
+
+def test_without_a_grid_nothing_is_searched() -> None:
+    plain = replace(SCALE, workloads={"cifar10": Workload({"rounds": 3, "device_optimizer": {"lr": 0.7}})})
+    found = wanted([Experiment("x", "ours", "a test", (Grid(("psl",)),))], plain, lambda key: None)
+    assert [(run.config.seed, run.config.device_optimizer.lr) for run in found.runs] == [(0, 0.7), (1, 0.7)]
+    assert not found.open
+
+
+def test_a_grid_without_a_validation_split_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="validation"):
+        Workload({"rounds": 3}, rates=RATES)
