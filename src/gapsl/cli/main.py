@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.cli import compare, data, methods, model, resume, settings, show, train
+from gapsl.cli import compare, data, diagnose, methods, model, reproduce, resume, settings, show, train
 from gapsl.cli.running import guarded
 
 EPILOG = (
@@ -43,8 +43,10 @@ def options(
 
 app.command("train", epilog=train.EPILOG)(guarded(train.train))
 app.command("compare", epilog=compare.EPILOG)(guarded(compare.compare))
+app.command("reproduce", epilog=reproduce.EPILOG)(guarded(reproduce.reproduce))
 app.command("resume")(guarded(resume.resume))
 app.command("show")(guarded(show.show))
+app.command("diagnose")(guarded(diagnose.diagnose_runs))
 app.command("methods")(guarded(methods.methods))
 app.command("settings")(guarded(settings.settings))
 app.command("model", epilog=model.EPILOG)(guarded(model.model))

@@ -1,0 +1,81 @@
+"""`gapsl diagnose`: what is going on in a run, in plain words, and what to try."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gapsl.cli import running
+from gapsl.cli.running import output
+from gapsl.diagnosis import Evidence, diagnose, read_evidence
+from gapsl.errors import InputError
+from gapsl.experiments.pool import runs_in
+from gapsl.files import plain
+from gapsl.reports.diagnosis import machine_readable, short, whole
+from gapsl.training.folder import RunFolder
+
+SCHEMA = 1
+
+
+def diagnose_runs(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    data_dir: running.DataDir = None,
+) -> None:
+    """Say what is going on in a run, finished or not, and what to try; of a comparison, run by run."""
+    runs = found_runs(folder)
+    several = runs[0].path != folder
+    examined = {run.path: examine(run, data_dir, tolerant=several) for run in runs}
+    if as_json:
+        described = [
+            machine_readable(found, diagnose(found), path)
+            if isinstance(found, Evidence)
+            else {"run": str(path), "error": str(found)}
+            for path, found in examined.items()
+        ]
+        text = json.dumps(plain({"schema": SCHEMA, "runs": described}), indent=1, allow_nan=False)
+        output.print(text, markup=False, highlight=False, soft_wrap=True)
+        return
+    for path, found in examined.items():
+        if isinstance(found, InputError):
+            output.print(f"{path.name}: {found}", markup=False, highlight=False, soft_wrap=True)
+            continue
+        findings = diagnose(found)
+        lines = short(found, findings, path.name) if several else whole(found, findings, path, output.width)
+        for line in lines:
+            output.print(line, highlight=False, soft_wrap=True)
+    if several:
+        output.print(
+            f"For more: gapsl diagnose {runs[0].path}",
+            style="dim",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def found_runs(folder: Path) -> list[RunFolder]:
+    """Return the run in a folder, or the runs of a comparison, or say that there is none."""
+    if not folder.exists():
+        raise InputError(f"there is no folder {folder}; check the path")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; give the folder of a run")
+    runs = runs_in(folder, complete=False)
+    if not runs:
+        raise InputError(
+            f"{folder} has no run in it (no config.yaml); start one with: gapsl train --out {folder}"
+        )
+    return runs
+
+
+def examine(run: RunFolder, data_dir: str | None, *, tolerant: bool) -> Evidence | InputError:
+    """Read a run's files; in a comparison, one that cannot be read does not keep the others from it."""
+    try:
+        return read_evidence(run, data_dir)
+    except InputError as error:
+        if not tolerant:
+            raise
+        return error

@@ -1,0 +1,126 @@
+"""What can be tried: every piece of advice in one place, each with the exact setting.
+
+A function returns nothing where its advice is followed already or does not apply to the run's method.
+"""
+
+from __future__ import annotations
+
+from gapsl.diagnosis.evidence import Evidence
+from gapsl.diagnosis.finding import Advice
+from gapsl.diagnosis.label_distance import MILD, excess_distance
+
+SLOWER = 10  # learning rates are searched by orders of magnitude
+LOWEST_ETA = -1.0  # below it next to nobody is left out, and exclusion=none says so more plainly
+ETA_STEP = 0.5
+CLIP = 1.0  # the usual first guess; a gradient of a model that learns well is about this long
+LARGER = 2
+MORE_ROUNDS = 2
+FEWER_EVALUATIONS = 5
+FEWER_AVERAGINGS = 2
+
+
+def calibrate(run: Evidence) -> tuple[Advice, ...]:
+    """Take label frequencies out of the loss, where they may differ."""
+    if run.setting("calibration") == "prior" or run.setting("custom.loss") is not None or run.pooled:
+        return ()
+    if run.labels is not None and excess_distance(run.labels.counts) < MILD:
+        return ()
+    return (Advice("calibration=prior", "takes label frequencies out of each device's loss"),)
+
+
+def slower_halves(run: Evidence) -> tuple[Advice, ...]:
+    """Let the devices' halves move less."""
+    lr = run.setting("device_optimizer.lr")
+    if run.method == "frozen" or lr is None:
+        return ()
+    return (Advice(f"device_optimizer.lr={lr / SLOWER:g}", "moves the devices' halves ten times slower"),)
+
+
+def other_methods(run: Evidence) -> tuple[Advice, ...]:
+    """Compare with halves that cannot drift apart."""
+    frozen = Advice("method=frozen", "to compare: halves that stay at their common start")
+    sfl = Advice("method=sfl", "to compare: halves that are averaged (more traffic)")
+    return tuple(advice for advice in (frozen, sfl) if advice.setting != f"method={run.method}")
+
+
+def keep_more(run: Evidence) -> tuple[Advice, ...]:
+    """Leave fewer devices out."""
+    eta = run.setting("gapsl.eta")
+    if run.setting("gapsl.exclusion") != "adaptive" or eta is None:
+        return ()
+    everybody = Advice("gapsl.exclusion=none", "keeps everybody; they are still aligned")
+    if run.method == "gapsl/fixed-threshold" or eta <= LOWEST_ETA:
+        return (everybody,)
+    lower = max(LOWEST_ETA, eta - ETA_STEP)
+    return (Advice(f"gapsl.eta={lower:g}", "leaves fewer devices out"), everybody)
+
+
+def slower(run: Evidence) -> tuple[Advice, ...]:
+    """Take smaller steps on both sides."""
+    return (*_server_rate(run, 1 / SLOWER, "ten times smaller steps on the server"), *slower_halves(run))
+
+
+def slower_server(run: Evidence) -> tuple[Advice, ...]:
+    """End with small steps on the server."""
+    if run.setting("server_optimizer.schedule") == "constant":
+        return (Advice("server_optimizer.schedule=cosine", "ends training with small steps"),)
+    return _server_rate(run, 1 / SLOWER, "ten times smaller steps on the server")
+
+
+def faster(run: Evidence) -> tuple[Advice, ...]:
+    """Take larger steps on both sides."""
+    server = _server_rate(run, SLOWER, "ten times larger steps on the server")
+    lr = run.setting("device_optimizer.lr")
+    if run.method == "frozen" or lr is None:
+        return server
+    return (*server, Advice(f"device_optimizer.lr={lr * SLOWER:g}", "ten times larger steps on the devices"))
+
+
+def _server_rate(run: Evidence, factor: float, effect: str) -> tuple[Advice, ...]:
+    lr = run.setting("server_optimizer.lr")
+    return () if lr is None else (Advice(f"server_optimizer.lr={lr * factor:g}", effect),)
+
+
+def clip(run: Evidence) -> tuple[Advice, ...]:
+    """Limit the length of gradients, on both sides."""
+    return tuple(
+        Advice(f"{side}.clip={CLIP:g}", effect)
+        for side, effect in (
+            ("server_optimizer", "shortens long gradients on the server"),
+            ("device_optimizer", "shortens long gradients on the devices"),
+        )
+        if run.setting(f"{side}.clip") is None
+    )
+
+
+def larger_batches(run: Evidence) -> tuple[Advice, ...]:
+    """Average more of the noise out of each gradient."""
+    size = run.setting("batch_size")
+    return () if size is None else (Advice(f"batch_size={LARGER * size}", "less noise in each gradient"),)
+
+
+def longer(run: Evidence) -> tuple[Advice, ...]:
+    """Train for more rounds."""
+    return (Advice(f"rounds={MORE_ROUNDS * run.total_rounds}", "trains twice as long"),)
+
+
+def evaluate_less(run: Evidence, every: int) -> tuple[Advice, ...]:
+    """Evaluate less often than every so many rounds."""
+    return (
+        Advice(f"evaluate_every={FEWER_EVALUATIONS * every}", "spends a fifth of the time on evaluations"),
+    )
+
+
+def cheaper_server(run: Evidence) -> tuple[Advice, ...]:
+    """Differentiate the regulariser with one extra pass instead of several."""
+    exact = run.setting("gapsl.penalty") == "exact" and run.setting("gapsl.lambda")
+    if not (exact and run.method.startswith("gapsl")):
+        return ()
+    return (Advice("gapsl.penalty=finite", "one extra pass a device instead of two or three"),)
+
+
+def average_less(run: Evidence, every: int) -> tuple[Advice, ...]:
+    """Average less often than every so many rounds."""
+    if not run.method.startswith("sfl"):
+        return ()
+    return (Advice(f"sfl.interval={FEWER_AVERAGINGS * every}", "averages half as often"),)

@@ -1,0 +1,161 @@
+"""From a run's files to evidence; what an older version did not record is simply not there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapsl.data import load_partition, load_source
+from gapsl.diagnosis.evidence import Evaluation, Evidence, Labels, Round
+from gapsl.errors import InputError
+from gapsl.simulation import DEFAULT_EPOCHS, limited
+from gapsl.training.config import Config, merge, read_yaml
+from gapsl.training.folder import RunFolder
+
+
+def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
+    """Read all that a run's files say; `data_dir` is where the dataset's files are, for its labels."""
+    given = read_yaml(folder.config_file)
+    if "method" not in given:
+        raise InputError(f"{folder.config_file} names no method; it is not the file of a run")
+    settings = merge(Config().model_dump(mode="json"), given)  # a run of an older version lacks some
+    try:
+        rounds = tuple(read_round(record) for record in folder.records())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder.records_file} is not what gapsl writes: {error!r}") from None
+    if not rounds:
+        raise InputError(
+            f"{folder.path} has no rounds yet; wait for the first, or train it with: "
+            f"gapsl resume {folder.path}"
+        )
+    result = folder.result()
+    labels, reason = read_labels(folder, settings, data_dir)
+    return Evidence(
+        settings=settings,
+        rounds=rounds,
+        total_rounds=int(result["rounds"]) if result is not None else scheduled(settings, rounds[-1]),
+        finished=result is not None,
+        labels=labels,
+        unseen=unseen(rounds, reason),
+    )
+
+
+def read_round(record: Mapping[str, Any]) -> Round:
+    """Read one record."""
+    losses = numbers(record["losses"])
+    norms = record.get("norms")
+    kept = record.get("kept")
+    found = record.get("evaluation")
+    return Round(
+        number=int(record["round"]),
+        epoch=float(record["epoch"]),
+        loss=record["loss"],
+        losses=losses,
+        skipped=frozenset(int(device) for device in record["skipped"]),
+        norms=None if norms is None else numbers(norms),
+        kept=None if kept is None else frozenset(int(device) for device in kept),
+        scores=read_scores(record, sorted(losses)),
+        dispersion=record.get("dispersion"),
+        angle=record.get("angle_mean"),
+        averaged=bool(record.get("averaged")),
+        seconds=dict(record["seconds"]),
+        sent=sum(record["bytes_sent"]),
+        received=sum(record["bytes_received"]),
+        evaluation=None if found is None else read_evaluation(found),
+    )
+
+
+def read_evaluation(found: Mapping[str, Any]) -> Evaluation:
+    """Read the evaluation in a record."""
+    drift = found.get("drift")
+    return Evaluation(
+        round=int(found["round"]),
+        split=str(found["split"]),
+        device_mean=float(found["device_mean"]),
+        ensemble=float(found["ensemble"]),
+        merged=found["merged"],
+        local=found["local"],
+        device_accuracy=tuple(found["device_accuracy"]),
+        class_accuracy=tuple(found["class_accuracy"]),
+        drift=None if drift is None else numbers(dict(enumerate(drift))),
+    )
+
+
+def read_scores(record: Mapping[str, Any], devices: list[int]) -> dict[int, float]:
+    """Return each device's mean angle to the others: GAPSL's scores, or from the angles of all pairs."""
+    scores = record.get("scores")
+    if scores is None:
+        scores = [sum(row) / (len(row) - 1) for row in record.get("angles", []) if len(row) > 1]
+    return dict(zip(devices, scores, strict=True)) if len(scores) == len(devices) else {}
+
+
+def numbers(found: Mapping[Any, float | None]) -> dict[int, float]:
+    """Return numbers by device without those that were not finite, which a record has as null."""
+    return {int(device): value for device, value in found.items() if value is not None}
+
+
+def scheduled(settings: Mapping[str, Any], last: Round) -> int:
+    """Return how many rounds an unfinished run is to have."""
+    if settings.get("rounds") is not None:
+        return int(settings["rounds"])
+    per_epoch = max(1, round(last.number / last.epoch)) if last.epoch > 0 else 1
+    return int(settings.get("epochs") or DEFAULT_EPOCHS) * per_epoch
+
+
+def read_labels(
+    folder: RunFolder, settings: Mapping[str, Any], data_dir: str | None
+) -> tuple[Labels | None, str]:
+    """Return who has how many samples of each class, or None and why it is not known."""
+    custom = settings.get("custom") or {}
+    if "dataset" in custom:
+        return None, f"the run's data ({custom['dataset']}) came from Python and are not in its files"
+    dataset = str(settings["dataset"])
+    try:
+        partition = load_partition(folder.partition_file)
+    except InputError as error:
+        return None, str(error)
+    try:
+        labels, classes, fingerprint = dataset_labels(
+            dataset, data_dir or settings.get("data_dir"), settings.get("train_samples")
+        )
+    except InputError:
+        return None, f"{dataset} is not on this machine; name its folder with --data-dir"
+    if fingerprint != partition.fingerprint:
+        return None, f"the run's partition is not of the {dataset} that this machine has"
+    return Labels(partition.label_counts(labels, len(classes)), classes), ""
+
+
+@functools.cache
+def dataset_labels(
+    dataset: str, data_dir: str | None, train_samples: int | None
+) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
+    """Return the training labels, the classes' names and the fingerprint; nothing is downloaded."""
+    source = load_source(dataset, data_dir=data_dir, download=False)
+    source = replace(source, train=limited(source.train, train_samples, "train_samples"))
+    return source.train.labels.numpy(), source.classes, source.train_fingerprint
+
+
+def unseen(rounds: tuple[Round, ...], no_labels: str) -> tuple[str, ...]:
+    """Say what could not be examined, and why."""
+    found = [f"labels ({no_labels})"] if no_labels else []
+    evaluations = [round.evaluation for round in rounds if round.evaluation is not None]
+    older = [
+        name
+        for name, missing in (
+            ("how far the halves have moved", evaluations and evaluations[-1].drift is None),
+            ("how long gradients are", rounds[-1].norms is None),
+        )
+        if missing
+    ]
+    if older:
+        found.append(f"{' and '.join(older)} (recorded by later versions only)")
+    if not evaluations:
+        found.append("accuracy (there has been no evaluation yet)")
+    return tuple(found)
