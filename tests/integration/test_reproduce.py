@@ -89,14 +89,14 @@ def test_a_sweep_uses_the_rate_with_the_best_validation_accuracy(whole: Place) -
         if point.searching:
             result = store.get(point.run.key)
             assert result is not None
-            validated[point.rate] = result["final"]["validation"]["device_mean"]
-    best = max(validated, key=lambda rate: validated[rate])
+            validated[point.rates] = result["final"]["validation"]["device_mean"]
+    best = max(validated, key=lambda rates: validated[rates])
     shown = [point for point in points if not point.searching]
     assert {point.at for point in shown} == {None, "0.2", "1"}
     for point in shown:
         result = store.get(point.run.key)
         assert result is not None
-        assert result["config"]["device_optimizer"] == {"lr": best}
+        assert result["config"]["device_optimizer"] == {"lr": best.device}
 
 
 def test_what_is_there_is_not_done_again(cli: Launcher, whole: Place) -> None:

@@ -10,15 +10,16 @@ import pytest
 from gapsl.errors import InputError
 from gapsl.experiments.catalogue import Experiment, Grid, Scale, Workload, wanted
 from gapsl.experiments.catalogue.lines import LINES, TABLE
+from gapsl.experiments.catalogue.scales import Rates, rates
 from gapsl.experiments.catalogue.tuning import chosen, search, searched_partition
 from gapsl.experiments.planned import Planned
 from gapsl.experiments.store import Result
 
-RATES = (0.5, 0.05, 0.005)
+RATES = rates((0.5, 0.05, 0.005), (0.1,))
 SCALE = Scale(
     name="test",
     summary="two seeds of a tiny thing",
-    workloads={"cifar10": Workload({"validation": 0.1, "rounds": 3}, rates=RATES)},
+    workloads={"cifar10": Workload({"validation": 0.1, "rounds": 3}, rates=RATES, search={"rounds": 2})},
     seeds={"rest": 2},
     sweeps={"alpha": {"0.9": {"partition": "dirichlet:0.9"}}},
 )
@@ -31,7 +32,7 @@ def ended(validation: float | None, test: float = 0.0) -> Result:
     return {"final": {"device_mean": test, "validation": {"device_mean": validation}}}
 
 
-def outcomes(runs: Mapping[float, Planned], *validation: float | None) -> dict[str, Result]:
+def outcomes(runs: Mapping[Rates, Planned], *validation: float | None) -> dict[str, Result]:
     return {run.key: ended(accuracy) for run, accuracy in zip(runs.values(), validation, strict=True)}
 
 
@@ -41,7 +42,7 @@ def test_the_best_on_the_validation_split_is_chosen_whatever_the_test_set_says()
         run.key: ended(validation, test)
         for run, validation, test in zip(runs.values(), (0.2, 0.6, 0.5), (0.9, 0.1, 0.8), strict=True)
     }
-    assert chosen(runs, found.get) == 0.05
+    assert chosen(runs, found.get) == Rates(0.05, 0.1)
 
 
 def test_nothing_is_chosen_before_all_have_ended() -> None:
@@ -54,17 +55,20 @@ def test_nothing_is_chosen_before_all_have_ended() -> None:
 
 def test_a_failed_run_is_the_worst_and_of_equals_the_first_is_taken() -> None:
     runs = search(SCALE, "cifar10", "psl", "iid")
-    assert chosen(runs, outcomes(runs, None, 0.1, 0.1).get) == 0.05
-    assert chosen(runs, outcomes(runs, None, None, 0.0).get) == 0.005
-    assert chosen(runs, outcomes(runs, None, None, None).get) == 0.005, "the tamest is what is left"
+    assert chosen(runs, outcomes(runs, None, 0.1, 0.1).get) == Rates(0.05, 0.1)
+    assert chosen(runs, outcomes(runs, None, None, 0.0).get) == Rates(0.005, 0.1)
+    assert chosen(runs, outcomes(runs, None, None, None).get) == Rates(0.005, 0.1), (
+        "the tamest is what is left"
+    )
 
 
 def test_every_line_of_the_tables_has_the_same_grid_on_the_first_seed() -> None:
     for line in TABLE:
         runs = search(SCALE, "cifar10", line, "dirichlet:0.1")
-        assert list(runs) == ([] if line == "frozen" else list(RATES)), line
-        for rate, run in runs.items():
-            assert (run.config.device_optimizer.lr, run.config.seed) == (rate, 0)
+        assert list(runs) == (list(RATES[:1]) if line == "frozen" else list(RATES)), line
+        for tried, run in runs.items():
+            assert (run.config.device_optimizer.lr, run.config.server_optimizer.lr) == tried
+            assert (run.config.seed, run.config.rounds) == (0, 2), "trials may be shorter"
             assert run.config.partition == "dirichlet:0.1"
             assert run.config.method == LINES[line].settings["method"]
 
@@ -100,12 +104,11 @@ def test_the_plan_wants_the_search_first_and_then_what_it_chose() -> None:
     first = wanted([experiment], SCALE, lambda key: None)
     searched = search(SCALE, "cifar10", "psl", "dirichlet:0.9")
     assert {run.key for run in searched.values()} < {run.key for run in first.runs}
-    frozen = [run for run in first.runs if run.config.method == "frozen"]
-    assert [run.config.seed for run in frozen] == [0, 1], "there is nothing to wait for"
-    assert len(first.runs) == 5
-    assert [run.config.partition for run in first.open] == ["dirichlet:0.9"] * 2, "to come, at some rate"
+    assert len(first.runs) == 4, "three for psl, one for frozen, whose halves have no rate"
+    assert [run.config.partition for run in first.open] == ["dirichlet:0.9"] * 4, "to come, at some rate"
 
-    found = outcomes(searched, 0.1, 0.2, 0.3)
+    server = search(SCALE, "cifar10", "frozen", "dirichlet:0.9")
+    found = outcomes(searched, 0.1, 0.2, 0.3) | outcomes(server, 0.4)
     then = wanted([experiment], SCALE, found.get)
     assert then.open == []
     shown = [run for run in then.runs if run.config.method == "psl" and run.key not in found]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gapsl.experiments.catalogue.lines import LINES
-from gapsl.experiments.catalogue.scales import Scale
+from gapsl.experiments.catalogue.scales import Rates, Scale
 from gapsl.experiments.catalogue.sweeps import PARTITIONS
-from gapsl.experiments.catalogue.tuning import Results, at_rate, chosen, search
+from gapsl.experiments.catalogue.tuning import Results, at_rates, chosen, search
 from gapsl.experiments.planned import Planned, Settings, planned
 from gapsl.training.config import merge
 
@@ -39,14 +39,14 @@ class Point:
     seed: int
     run: Planned
     priority: int
-    rate: float | None = None  # the device learning rate that was chosen, or is tried here
+    rates: Rates | None = None  # the learning rates that were chosen, or are tried here
     searching: bool = False  # made to choose a rate, not to be shown
     settled: bool = True  # False: a rate is not chosen yet, and the run is a stand-in
 
     @property
     def place(self) -> tuple[object, ...]:
         """What tells it from the other points of an experiment."""
-        tried = self.rate if self.searching else None
+        tried = self.rates if self.searching else None
         return (self.workload, self.partition, self.line, self.at, self.seed, tried)
 
 
@@ -76,17 +76,17 @@ def tuned(
     scale: Scale,
     results: Results,
 ) -> Iterator[Point]:
-    """Yield the search of a line's learning rate, then its runs, stand-ins while it is open."""
+    """Yield the search of a line's learning rates, then its runs, stand-ins while it is open."""
     workload, partition, line, at = place
     tried = search(scale, workload, line, settings["partition"])
-    for rate, run in tried.items():
+    for rates, run in tried.items():
         where = run.config.partition
-        yield Point(workload, where, line, None, run.config.seed, run, priority, rate, searching=True)
+        yield Point(workload, where, line, None, run.config.seed, run, priority, rates, searching=True)
     found = chosen(tried, results) if tried else None
     settled = found is not None or not tried
     if not settled:
         found = next(iter(tried))
-    rates = {} if found is None else at_rate(found)
+    overlay = {} if found is None else at_rates(found)
     for seed in seeds:
-        run = planned(settings, rates, {"seed": seed})
+        run = planned(settings, overlay, {"seed": seed})
         yield Point(workload, partition, line, at, seed, run, priority, found, settled=settled)

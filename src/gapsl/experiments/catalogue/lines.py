@@ -14,9 +14,9 @@ class Line:
     """A method as it appears in tables and figures."""
 
     settings: Settings
-    # The line whose search of the device learning rate it shares, so that an ablation differs in one thing
-    # alone; None: its devices learn nothing, so there is nothing to search.
-    rates_of: str | None = field(default=None, kw_only=True)
+    # The line whose search of the learning rates it shares, so that an ablation differs in one thing alone.
+    rates_of: str = field(kw_only=True)
+    halves_learn: bool = field(default=True, kw_only=True)  # False: only the server's rate is searched
 
 
 # What we recommend: one place, so that every experiment follows when it changes.
@@ -36,7 +36,7 @@ LINES: Mapping[str, Line] = {
     "vanilla": Line({"method": "vanilla"}, rates_of="vanilla"),
     "psl": Line({"method": "psl"}, rates_of="psl"),
     # ours: what any cleverness must beat, what could be had without devices, and what we recommend
-    "frozen": Line({"method": "frozen"}),
+    "frozen": Line({"method": "frozen"}, rates_of="frozen", halves_learn=False),
     "central": Line({"method": "central"}, rates_of="central"),
     "recommended": Line(RECOMMENDED, rates_of="recommended"),
     # the paper's ablations

@@ -1,4 +1,4 @@
-"""The search of the device learning rate: the same grid for every line, chosen on the validation split."""
+"""The search of the learning rates: the same grid for every line, chosen on the validation split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gapsl.errors import InputError
 from gapsl.experiments.catalogue.lines import LINES
-from gapsl.experiments.catalogue.scales import Scale
+from gapsl.experiments.catalogue.scales import Rates, Scale
 from gapsl.experiments.planned import Planned, Settings, planned
 from gapsl.experiments.store import Result
 
@@ -15,36 +15,38 @@ Results = Callable[[str], Result | None]  # by key
 SEED = 0  # of the runs that the choice is made on
 
 
-def search(scale: Scale, workload: str, line: str, partition: str) -> dict[float, Planned]:
-    """Return the runs among which a line's rate for a partition is chosen, by rate; none: as it is set."""
-    shared = LINES[line].rates_of
-    if shared is None:
-        return {}
+def search(scale: Scale, workload: str, line: str, partition: str) -> dict[Rates, Planned]:
+    """Return the runs among which a line's rates for a partition are chosen, by rates; none: as set."""
+    shared = LINES[LINES[line].rates_of]
     whole = scale.workloads[workload]
+    tried = whole.rates
+    if not shared.halves_learn:
+        tried = tuple(rates for rates in tried if rates.device == tried[0].device)
     where = {"partition": searched_partition(partition, scale.searched_on), "seed": SEED}
     return {
-        rate: planned(whole.settings, LINES[shared].settings, where, at_rate(rate)) for rate in whole.rates
+        rates: planned(whole.settings, whole.search, shared.settings, where, at_rates(rates))
+        for rates in tried
     }
 
 
-def chosen(runs: Mapping[float, Planned], results: Results) -> float | None:
-    """Return the rate with the best validation accuracy, the first of equals; None before all have ended.
+def chosen(runs: Mapping[Rates, Planned], results: Results) -> Rates | None:
+    """Return the rates with the best validation accuracy, the first of equals; None before all have ended.
 
-    A run that failed is the worst; where all did, the smallest rate is what is left.
+    A run that failed is the worst; where all did, the smallest rates are what is left.
     """
-    found: dict[float, float] = {}
-    for rate, run in runs.items():
+    found: dict[Rates, float] = {}
+    for rates, run in runs.items():
         result = results(run.key)
         if result is None:
             return None
         if "failed" not in result:
-            found[rate] = result["final"]["validation"]["device_mean"]
-    return max(found, key=lambda rate: found[rate]) if found else min(runs)
+            found[rates] = result["final"]["validation"]["device_mean"]
+    return max(found, key=lambda rates: found[rates]) if found else min(runs)
 
 
-def at_rate(rate: float) -> Settings:
-    """Return the settings of a device learning rate."""
-    return {"device_optimizer": {"lr": rate}}
+def at_rates(rates: Rates) -> Settings:
+    """Return the settings of learning rates."""
+    return {"device_optimizer": {"lr": rates.device}, "server_optimizer": {"lr": rates.server}}
 
 
 def searched_partition(partition: str, known: tuple[str, ...]) -> str:
