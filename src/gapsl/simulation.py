@@ -32,12 +32,15 @@ from gapsl.data import (
     make_transform,
 )
 from gapsl.data.download import Progress
+from gapsl.data.probes import Probes
 from gapsl.errors import InputError
 from gapsl.fleets.local import LocalFleet
 from gapsl.halves import Half
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
+from gapsl.strategies.balance import BalancedCrossEntropy
 from gapsl.strategies.base import Setting, Strategy
 from gapsl.strategies.calibration import PriorCalibration
+from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.passes import Loss, Passes, cross_entropy
 from gapsl.strategies.registry import METHODS
@@ -92,7 +95,7 @@ def prepare(
             "leave out the +shift, or this method"
         )
     present = participants(config.devices, config.participation)
-    per_epoch = math.ceil(sum(partition.sizes) / (present * config.batch_size))
+    per_epoch = math.ceil(sum(partition.sizes) / (present * (config.batch_size - config.probes)))
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
@@ -104,10 +107,12 @@ def prepare(
     if faults is not None and faults.kind == "flip":
         loss = FlippedLoss(loss, faults.devices)
     calibration = calibrated(loss, config, fleet.devices, classes=len(source.classes))
+    common = calibration if calibration is not None and config.calibration_for == "both" else None
     server = Passes(
         make_half(halves.server, config.server_optimizer, total_rounds),
         seed=config.seed,
-        loss=calibration or loss,
+        loss=common or balanced(loss, config, fleet.devices),
+        device_loss=None if common is not None else calibration,
     )
     setting = Setting(
         seed=config.seed,
@@ -134,6 +139,7 @@ def prepare(
         partition=partition,
         identity=run_identity(config, source.fingerprint, partition),
         calibration=calibration,
+        common_ground=make_common_ground(config),
     )
 
 
@@ -315,6 +321,26 @@ def calibrated(
     )
 
 
+def make_common_ground(config: Config) -> CommonGround | None:
+    """Return what holds the halves together, if the configuration asks for it.
+
+    Devices multiply every gradient by their learning rate, so dividing the pull by it makes a step towards
+    the leader what the configuration says, however fast the halves learn.
+    """
+    if config.probes == 0:
+        return None
+    return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr)
+
+
+def balanced(loss: Loss, config: Config, devices: Mapping[int, DeviceInfo]) -> Loss:
+    """Return the loss with all classes counting alike, if the configuration asks for it."""
+    if config.balance == "none":
+        return loss
+    if loss is not cross_entropy:
+        raise InputError("balance = classes weights the cross-entropy; with another loss, set balance = none")
+    return BalancedCrossEntropy([info.label_counts for _, info in sorted(devices.items())])
+
+
 def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
     """Return a half with the optimizer its settings name."""
     return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
@@ -332,6 +358,7 @@ def make_fleet(
 ) -> LocalFleet:
     """Return devices that all start from one model, each with its own data."""
     augment = None if config.augment == "auto" else config.augment
+    probes = Probes(source, seed=config.seed, per_batch=config.probes) if config.probes else None
     devices: dict[int, Device] = {}
     infos: dict[int, DeviceInfo] = {}
     for id, indices in enumerate(owners):
@@ -341,12 +368,12 @@ def make_fleet(
             indices,
             seed=config.seed,
             device=id,
-            batch_size=config.batch_size,
+            batch_size=config.batch_size - config.probes,
             transform=make_transform(source, augment, shift),
         )
         half = make_half(copy.deepcopy(model), config.device_optimizer, total_rounds)
         layout = LAYOUTS[config.layout]
-        devices[id] = Device(id, half, batches, seed=config.seed, where=where, layout=layout)
+        devices[id] = Device(id, half, batches, seed=config.seed, where=where, layout=layout, probes=probes)
         if faults is not None and faults.kind != "flip" and id in faults.devices:
             devices[id] = FaultyDevice(devices[id], faults.kind, len(source.classes))
         counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))

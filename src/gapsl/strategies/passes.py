@@ -62,15 +62,18 @@ class Passes:
     for the same upload sees the same masks; BatchNorm uses the upload's own batch every time.
     """
 
-    def __init__(self, half: Half, *, seed: int, loss: Loss = cross_entropy) -> None:
+    def __init__(
+        self, half: Half, *, seed: int, loss: Loss = cross_entropy, device_loss: Loss | None = None
+    ) -> None:
         self.half, self.seed, self.loss = half, seed, loss
+        self.device_loss = device_loss  # what devices descend, where it is not what the server does
         half.model.train()  # whatever state it was handed over in
         self.running = RunningStatistics(half.model)
         self._rows = torch.empty(0)
 
     def copy(self) -> Passes:
         """Return passes over an independent copy of the half."""
-        return Passes(self.half.copy(), seed=self.seed, loss=self.loss)
+        return Passes(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
 
     def rows(self, count: int) -> Tensor:
         """Return a (count, d) matrix for a round's gradients, the same memory every round."""
@@ -79,13 +82,24 @@ class Passes:
             self._rows = torch.empty(count, self.half.size, dtype=first.dtype, device=first.device)
         return self._rows[:count]
 
-    def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
-        """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given."""
-        activations = upload.activations.detach().requires_grad_()
-        loss, statistics = self._forward(upload, activations)
-        gradients = torch.autograd.grad(loss, [*self.half.parameters, activations], materialize_grads=True)
-        flat = self.flatten(gradients[:-1], out)
-        return Contribution(upload, loss.item(), flat, gradients[-1], statistics)
+    def first_order(
+        self, upload: Upload, out: Tensor | None = None, *, for_device: bool = True
+    ) -> Contribution:
+        """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given.
+
+        Where devices have a loss of their own, the activations' gradient is that loss's, unless
+        `for_device` is False.
+        """
+        logits, activations, statistics = self.logits(upload)
+        loss = self.loss(logits, upload.labels, upload.device)
+        inputs = [*self.half.parameters, activations]
+        if self.device_loss is None or not for_device:
+            *gradients, returned = torch.autograd.grad(loss, inputs, materialize_grads=True)
+        else:
+            theirs = self.device_loss(logits, upload.labels, upload.device)
+            (returned,) = torch.autograd.grad(theirs, activations, retain_graph=True, materialize_grads=True)
+            gradients = list(torch.autograd.grad(loss, inputs[:-1], materialize_grads=True))
+        return Contribution(upload, loss.item(), self.flatten(gradients, out), returned, statistics)
 
     def logits(self, upload: Upload) -> tuple[Tensor, Tensor, Statistics]:
         """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""
@@ -137,17 +151,20 @@ class Passes:
                 for parameter, piece in zip(self.half.parameters, self.half.views(offset), strict=True):
                     parameter.add_(piece)
             try:
-                moved = self.first_order(contribution.upload)
+                moved = self.first_order(contribution.upload, for_device=False)
             finally:
                 with torch.no_grad():  # put back, not subtracted: the weights must not lose a bit
                     for parameter, value in zip(self.half.parameters, home, strict=True):
                         parameter.copy_(value)
             return moved.gradient, moved.activation_gradient
 
+        base = contribution  # the regulariser is of the server's loss, whatever devices descend
+        if self.device_loss is not None:
+            base = self.first_order(contribution.upload, for_device=False)
         return finite_product(
             gradients_at,
-            contribution.gradient,
-            contribution.activation_gradient,
+            base.gradient,
+            base.activation_gradient,
             direction,
             finite_step(self.flatten(home)),
         )

@@ -111,6 +111,21 @@ class Config(BaseModel):
         "declared", description="frequencies as devices declare them, or counted from the labels they send"
     )
 
+    calibration_for: Literal["both", "devices"] = Field(
+        "both", description="whose gradients are calibrated: both halves', or the devices' alone"
+    )
+    balance: Literal["none", "classes"] = Field(
+        "none", description="classes: all count alike in the server's loss, however rare"
+    )
+    probes: int = Field(
+        0, ge=0, description="rows of a batch that are the same pictures for all devices, to agree on"
+    )
+    probe_pull: float = Field(
+        0.03,
+        ge=0,
+        allow_inf_nan=False,
+        description="how strongly devices are pulled to agree on them, at any learning rate",
+    )
     faults: str = Field(
         "none", description="devices that misbehave: flip:N (gradients), labels:N (random) or noise:N"
     )
@@ -164,6 +179,14 @@ class Config(BaseModel):
                     raise ValueError(f"unknown setting '{name}.{key}'; {nearest(key, known)}")
             for strategy in users:  # also where another method is chosen: a wrong value is a mistake
                 self._validated(strategy)
+        return self
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Config:
+        if self.probes >= self.batch_size:
+            raise ValueError(
+                f"probes ({self.probes}) must leave room for samples in a batch ({self.batch_size})"
+            )
         return self
 
     def parameters(self) -> Parameters:

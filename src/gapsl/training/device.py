@@ -7,10 +7,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gapsl.data.probes import Probes
 from gapsl.halves import Half
 from gapsl.strategies.exchange import Reply, Upload
 from gapsl.strategies.passes import all_finite
 from gapsl.streams import global_stream
+
+NO_LABEL = -1  # of a probe
 
 
 class BatchSource(Protocol):
@@ -40,8 +43,9 @@ class Device:
         seed: int,
         where: torch.device,
         layout: torch.memory_format = torch.contiguous_format,
+        probes: Probes | None = None,
     ) -> None:
-        self.id, self.half, self.batches, self.seed = id, half, batches, seed
+        self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
         self.where, self.layout = where, layout
         self._sent: Tensor | None = None  # activations whose graph waits for the reply
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
@@ -50,6 +54,10 @@ class Device:
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut."""
         inputs, labels = self.batches.draw(round, turn)
+        if self.probes is not None:
+            common = self.probes.of_round(round, turn)
+            inputs = torch.cat([inputs, common.to(inputs)])
+            labels = torch.cat([labels, labels.new_full((len(common),), NO_LABEL)])
         model = self.half.model.train(learn)
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
         inputs = self.placed(inputs)

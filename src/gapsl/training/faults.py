@@ -14,7 +14,7 @@ from gapsl.registry import nearest
 from gapsl.strategies.exchange import Upload
 from gapsl.strategies.passes import Loss
 from gapsl.streams import random_subset, torch_stream
-from gapsl.training.device import Device
+from gapsl.training.device import NO_LABEL, Device
 
 Kind = Literal["flip", "labels", "noise"]
 
@@ -62,6 +62,7 @@ class FaultyDevice(Device):
             seed=healthy.seed,
             where=healthy.where,
             layout=healthy.layout,
+            probes=healthy.probes,
         )
         self.kind, self.classes = kind, classes
 
@@ -71,7 +72,8 @@ class FaultyDevice(Device):
         generator = torch_stream(self.seed, "fault", self.id, round, turn)
         if self.kind == "labels":
             labels = torch.randint(self.classes, upload.labels.shape, generator=generator)
-            return replace(upload, labels=labels.to(upload.labels))
+            probes = upload.labels == NO_LABEL
+            return replace(upload, labels=torch.where(probes, upload.labels, labels.to(upload.labels)))
         noise = torch.randn(upload.activations.shape, generator=generator).to(upload.activations)
         spread, middle = upload.activations.std(), upload.activations.mean()
         return replace(upload, activations=noise * spread + middle)

@@ -18,6 +18,7 @@ from gapsl.files import plain
 from gapsl.halves import digest
 from gapsl.strategies.base import Strategy
 from gapsl.strategies.calibration import PriorCalibration
+from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.streams import random_subset
 from gapsl.training.checkpoint import Checkpoint, Checkpoints
@@ -46,6 +47,7 @@ class Training:
     partition: Partition  # who has which samples
     identity: str  # what makes this run this run: its settings and its data
     calibration: PriorCalibration | None = None  # part of the loss, told of every label that arrives
+    common_ground: CommonGround | None = None  # what holds the devices' halves together, if anything does
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
@@ -162,7 +164,11 @@ class Training:
         begun, waited = time.perf_counter(), seconds["collect"]
         uploads = clocked(self.fleet.collect(round, exchange), seconds)
         labels: list[tuple[int, Tensor]] = []
+        if self.common_ground is not None:
+            uploads = self.common_ground.without_probes(uploads)
         outcome = self.strategy.step(round, exchange, noting(uploads, labels), measure=measure)
+        if self.common_ground is not None:
+            outcome = self.common_ground.pulled(outcome)
         if self.calibration is not None:
             for device, seen in labels:
                 self.calibration.see(device, seen)

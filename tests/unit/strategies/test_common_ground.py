@@ -1,0 +1,79 @@
+"""Common ground: halves are pulled towards what the devices make of the same pictures on average."""
+
+import pytest
+import torch
+
+from gapsl.strategies import Upload
+from gapsl.strategies.common_ground import CommonGround, apart, leader_of, pulls
+from gapsl.strategies.exchange import Outcome, Reply
+
+
+def seen(devices=3, seed=0):
+    torch.manual_seed(seed)
+    return {device: torch.randn(2, 4, dtype=torch.float64) for device in range(devices)}
+
+
+def test_the_leader_is_the_mean():
+    found = seen()
+    assert torch.allclose(leader_of(found), torch.stack(list(found.values())).mean(dim=0))
+
+
+def test_the_pull_is_the_gradient_of_the_relative_squared_distance_with_the_leader_held():
+    found = seen()
+    leader = leader_of(found)
+    for device, pull in pulls(found, 7.0).items():
+        leaf = found[device].clone().requires_grad_()
+        loss = 7.0 / 2 * (leaf - leader).square().sum() / leader.square().sum()
+        (expected,) = torch.autograd.grad(loss, leaf)
+        assert torch.allclose(pull, expected)
+
+
+def test_halves_that_agree_are_left_alone_and_pulls_add_up_to_nothing():
+    same = dict.fromkeys(range(3), torch.ones(2, 4))
+    assert all(torch.equal(pull, torch.zeros(2, 4)) for pull in pulls(same, 5.0).values())
+    assert apart(same) == 0
+    total = sum(pulls(seen(), 5.0).values())
+    assert total.abs().max() < 1e-12
+
+
+def test_how_far_apart_is_relative_to_the_leader():
+    found = seen()
+    leader = leader_of(found)
+    expected = (sum((a - leader).norm() ** 2 for a in found.values()) / 3).sqrt() / leader.norm()
+    assert apart(found) == pytest.approx(expected.item())
+    assert apart({d: 10 * a for d, a in found.items()}) == pytest.approx(apart(found))
+
+
+def test_one_device_leads_itself():
+    assert torch.equal(pulls({4: torch.ones(2, 4)}, 5.0)[4], torch.zeros(2, 4))
+
+
+def uploads():
+    torch.manual_seed(1)
+    return [Upload(device, 1, 0, torch.randn(5, 4), torch.tensor([0, 1, 2, -1, -1])) for device in range(3)]
+
+
+def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after():
+    ground = CommonGround(rows=2, weight=3.0)
+    given = uploads()
+    left = list(ground.without_probes(given))
+    assert all(u.labels.tolist() == [0, 1, 2] and u.activations.shape == (3, 4) for u in left)
+    replies = {u.device: Reply(torch.full((3, 4), float(u.device))) for u in left}
+    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 2: 1.0}))
+    expected = pulls({u.device: u.activations[-2:] for u in given}, 3.0)
+    for device, reply in outcome.replies.items():
+        assert torch.equal(reply.gradient[:3], replies[device].gradient)
+        assert torch.equal(reply.gradient[3:], expected[device])
+    assert outcome.details["apart"] > 0
+
+
+def test_a_device_that_was_left_out_is_led_back_and_one_that_is_not_finite_skips():
+    ground = CommonGround(rows=2, weight=3.0)
+    given = uploads()
+    given[2].activations[0] = float("nan")
+    left = list(ground.without_probes(given))
+    replies = {u.device: Reply(torch.zeros(3, 4), step=u.device == 0) for u in left}
+    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0}, skipped=(2,)))
+    assert [outcome.replies[d].step for d in range(3)] == [True, True, False]
+    assert outcome.replies[1].gradient[3:].abs().max() > 0
+    assert torch.equal(outcome.replies[2].gradient, torch.zeros(5, 4))
