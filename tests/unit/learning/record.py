@@ -83,6 +83,14 @@ SEQUENTIAL = {"server_optimizer": {"lr": 0.01}, "device_optimizer": {"lr": 0.01}
 # Nobody is excluded and the weight is large, so that the derivative of the regulariser matters.
 EXACT = {"method": "gapsl", "gapsl": {"lambda": 0.05, "exclusion": "none", "penalty": "exact"}}
 FINITE = {"method": "gapsl", "gapsl": {"lambda": 0.05, "exclusion": "none", "penalty": "finite"}}
+TOGETHER = {
+    "probes": 4,
+    "calibration": "prior",
+    "calibration_for": "devices",
+    "balance": "classes",
+    "device_gradient": "own",
+    "device_optimizer": {"lr": 0.01},
+}
 DROPOUT = {"model": "perceptron-with-dropout", "cut": 3}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -95,6 +103,8 @@ CASES: dict[str, dict[str, Any]] = {
     "float64/gapsl finite": {**COMMON, **FINITE},
     "float64/gapsl exact dropout": {**COMMON, **EXACT, **DROPOUT},
     "float64/gapsl finite dropout": {**COMMON, **FINITE, **DROPOUT},
+    "float64/psl prior": {**COMMON, "method": "psl", "calibration": "prior"},
+    "float64/psl together": {**COMMON, **TOGETHER, "method": "psl"},
     **{f"default/{m}": {"method": m, "rounds": 60, "evaluate_every": 60} for m in ("gapsl", "psl", "sfl")},
 }
 

@@ -14,16 +14,21 @@ import torch
 from gapsl.alignment import Alignment, direction, leader, sum_of_rows
 from gapsl.errors import TrainingStopped
 from gapsl.fleets.local import LocalFleet
+from gapsl.strategies import calibration, common_ground
 from gapsl.strategies import gapsl as gapsl_file
 from gapsl.strategies.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
 from gapsl.strategies.ablations.fixed_ratio import FixedRatio
+from gapsl.strategies.ablations.single import Single
+from gapsl.strategies.balance import BalancedCrossEntropy
 from gapsl.strategies.base import Parallel
+from gapsl.strategies.calibration import log_frequencies
 from gapsl.strategies.central import Central
+from gapsl.strategies.common_ground import pulls
 from gapsl.strategies.epsl import Epsl
 from gapsl.strategies.exchange import Exchange, Reply
 from gapsl.strategies.frozen import Frozen
 from gapsl.strategies.gapsl import Gapsl
-from gapsl.strategies.passes import Passes
+from gapsl.strategies.passes import Passes, cross_entropy
 from gapsl.strategies.psl import Psl
 from gapsl.strategies.sfl import ClientAveraging, Sfl
 from gapsl.strategies.sfl_v2 import SflV2
@@ -312,6 +317,27 @@ def devices_do_not_learn(patch: Patch) -> None:
     patch.setattr(Device, "backward", lambda self, round, reply: None)
 
 
+def everybody_trains(patch: Patch) -> None:
+    patch.setattr(Single, "exchanges", Psl.exchanges)
+
+
+def frequencies_of_the_wrong_sign(patch: Patch) -> None:
+    patch.setattr(calibration, "log_frequencies", lambda counts: -log_frequencies(counts))
+
+
+def pulled_away(patch: Patch) -> None:
+    patch.setattr(common_ground, "pulls", lambda seen, weight: pulls(seen, -weight))
+
+
+def frequencies_taken_out_of_the_servers_loss(patch: Patch) -> None:
+    own = property(lambda self: self.device_loss, lambda self, value: None)
+    patch.setattr(Passes, "loss", own, raising=False)
+
+
+def balance_cancelled(patch: Patch) -> None:
+    patch.setattr(BalancedCrossEntropy, "__call__", lambda self, *batch: cross_entropy(*batch))
+
+
 MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "gapsl exact": [
         penalty_sign_flipped,
@@ -355,6 +381,9 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "vanilla": [client_half_not_handed_over, turns_of_one_batch],
     "frozen": [frozen_devices_learn],
     "central": [one_batch_a_round],
+    "single": [everybody_trains],
+    "psl prior": [frequencies_of_the_wrong_sign],
+    "psl together": [pulled_away, frequencies_taken_out_of_the_servers_loss, balance_cancelled],
 }
 
 
