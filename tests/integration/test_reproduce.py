@@ -78,7 +78,21 @@ def test_it_stores_what_the_experiments_want_and_leaves_no_folders(whole: Place)
     assert not found.open
     assert set(whole.files()) == {run.key for run in found.runs}
     assert list(whole.work.iterdir()) == []
-    assert sorted(path.name for path in whole.results.iterdir()) == ["runs"]
+    assert sorted(path.name for path in whole.results.iterdir()) == ["figures", "results.md", "runs"]
+
+
+def test_it_draws_what_it_found_and_writes_a_page(whole: Place) -> None:
+    text = (whole.results / "results.md").read_text("utf-8")
+    for name in WHAT:
+        assert f"](figures/{name}.png)" in text
+        for suffix in ("png", "svg"):
+            assert (whole.results / "figures" / f"{name}.{suffix}").stat().st_size > 5000
+    stored = Store(whole.results).get
+    found = EXPERIMENTS["psl-vs-sfl"].points(SMOKE, stored)
+    for point in (point for point in found if not point.searching):
+        result = stored(point.run.key)
+        assert result is not None
+        assert f"| {100 * result['final']['device_mean']:.1f} (1)" in text.replace("**", "")
 
 
 def test_a_sweep_uses_the_rate_with_the_best_validation_accuracy(whole: Place) -> None:

@@ -28,17 +28,23 @@ from gapsl.experiments.estimate import Pace, time_left
 from gapsl.experiments.overview import Overview
 from gapsl.experiments.planned import Planned, Wanted
 from gapsl.experiments.queue import Queue, Standing
+from gapsl.experiments.report.evidence import Evidence
+from gapsl.experiments.report.write import write_report
 from gapsl.experiments.store import Store
 from gapsl.interrupt import Interrupt
 from gapsl.reports.progress import Board, clock
 from gapsl.simulation import compute_device, take_source
 
 RESULTS = Path("results")
+DOCS = Path("docs")
+PAGE = "results.md"
+COMMITTED = "reduced"  # the scale whose results are part of the repository, and whose page is in docs/
 WORK = Path("runs") / "reproduce"
 
 EPILOG = (
     "Example: gapsl reproduce table1 ablations --scale reduced. Each result is kept when its run ends, and "
     "what is there is not done again: stop with Ctrl-C, or lose the power, and repeat the command to go on. "
+    "At the end it draws the figures and writes a page of all results. "
     "Names: gapsl reproduce --list. See --plan before a long evening."
 )
 
@@ -74,6 +80,17 @@ def reproduce(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try runs again that failed, for example by divergence.")
     ] = False,
+    report_only: Annotated[
+        bool,
+        typer.Option("--report-only", help="Draw figures and write the page of what is there; run nothing."),
+    ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Page to write; default: {PAGE} beside the results, {DOCS / PAGE} for {COMMITTED} in a "
+            "checkout."
+        ),
+    ] = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Run the experiments of the paper, and ours; every run once, whatever it is needed for."""
@@ -85,6 +102,11 @@ def reproduce(
         chosen = chosen.with_settings({"device": device})
     if list_:
         list_experiments(find(what) if what else list(EXPERIMENTS.values()), chosen)
+        return
+    if page is None:
+        page = page_of(chosen, results, usual=seeds is None)
+    if report_only:
+        report(chosen, Store(results / chosen.name, warn=warn), page, quiet=quiet)
         return
     if not what:
         raise InputError("say what to reproduce, for example: gapsl reproduce table1; names: --list")
@@ -105,6 +127,7 @@ def reproduce(
             workers=count,
             keep=keep_runs,
             retry_failed=retry_failed,
+            page=page,
             quiet=quiet,
         )
 
@@ -118,9 +141,10 @@ def run(
     workers: int,
     keep: bool,
     retry_failed: bool,
+    page: Path,
     quiet: bool,
 ) -> None:
-    """Do what is wanted and not there, and say how it went."""
+    """Do what is wanted and not there, say how it went, and write what all of it shows."""
 
     def plan() -> Wanted:
         return wanted(experiments, scale, store.get)
@@ -137,8 +161,23 @@ def run(
         if interrupt.asked:
             output.print("stopped; repeat the command to go on", highlight=False)
             raise typer.Exit(interrupt.exit_code)
+        report(scale, store, page, quiet=quiet)
         if queue.errors:
             raise typer.Exit(max(code if code in (2, 3) else 1 for _, code, _ in queue.errors.values()))
+
+
+def page_of(scale: Scale, results: Path, *, usual: bool) -> Path:
+    """Return where the page belongs: the committed results' own is in docs/, if all of it is as usual."""
+    checkout = Path("pyproject.toml").is_file() and DOCS.is_dir() and results.resolve() == RESULTS.resolve()
+    return DOCS / PAGE if checkout and usual and scale.name == COMMITTED else results / scale.name / PAGE
+
+
+def report(scale: Scale, store: Store, page: Path, *, quiet: bool) -> None:
+    """Draw the figures of everything that is stored at a scale, and write the page."""
+    figures = store.folder / "figures"
+    count = write_report(Evidence(scale, store.get), figures, page, warn)
+    if not quiet:
+        tell(f"wrote {page}" + (f" and {count} figures in {figures}" if count else ""))
 
 
 def check_data(runs: Sequence[Planned], *, quiet: bool) -> None:

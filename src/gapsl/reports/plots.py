@@ -30,10 +30,14 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write a figure, or say why not."""
+    """Write a figure, or say why not; the same figure is the same file, whenever it is written."""
+    from matplotlib import rc_context
+
+    undated = {"Date": None} if path.suffix == ".svg" else None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(path)
+        with rc_context({"svg.hashsalt": "gapsl"}):
+            drawn.savefig(path, metadata=undated)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot draw into {path}: {error}; name a .png in a folder you may write") from None
 

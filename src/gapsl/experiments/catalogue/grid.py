@@ -39,6 +39,7 @@ class Point:
     seed: int
     run: Planned
     priority: int
+    sweep: str | None = None  # which sweep `at` is a point of
     rates: Rates | None = None  # the learning rates that were chosen, or are tried here
     searching: bool = False  # made to choose a rate, not to be shown
     settled: bool = True  # False: a rate is not chosen yet, and the run is a stand-in
@@ -47,7 +48,7 @@ class Point:
     def place(self) -> tuple[object, ...]:
         """What tells it from the other points of an experiment."""
         tried = self.rates if self.searching else None
-        return (self.workload, self.partition, self.line, self.at, self.seed, tried)
+        return (self.workload, self.partition, self.line, self.sweep, self.at, self.seed, tried)
 
 
 def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
@@ -64,12 +65,12 @@ def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
             for line in grid.lines:
                 for at, varied in sweep:
                     settings = merge(whole.settings, PARTITIONS[partition], LINES[line].settings, varied)
-                    place = (workload, partition, line, at)
+                    place = (workload, partition, line, grid.sweep, at)
                     yield from tuned(place, settings, seeds, priority, scale, results)
 
 
 def tuned(
-    place: tuple[str, str, str, str | None],
+    place: tuple[str, str, str, str | None, str | None],
     settings: Settings,
     seeds: range,
     priority: int,
@@ -77,11 +78,12 @@ def tuned(
     results: Results,
 ) -> Iterator[Point]:
     """Yield the search of a line's learning rates, then its runs, stand-ins while it is open."""
-    workload, partition, line, at = place
+    workload, partition, line, sweep, at = place
     tried = search(scale, workload, line, settings["partition"])
     for rates, run in tried.items():
         where = run.config.partition
-        yield Point(workload, where, line, None, run.config.seed, run, priority, rates, searching=True)
+        seed = run.config.seed
+        yield Point(workload, where, line, None, seed, run, priority, rates=rates, searching=True)
     found = chosen(tried, results) if tried else None
     settled = found is not None or not tried
     if not settled:
@@ -89,4 +91,4 @@ def tuned(
     overlay = {} if found is None else at_rates(found)
     for seed in seeds:
         run = planned(settings, overlay, {"seed": seed})
-        yield Point(workload, partition, line, at, seed, run, priority, found, settled=settled)
+        yield Point(workload, partition, line, at, seed, run, priority, sweep, found, settled=settled)

@@ -1,0 +1,87 @@
+"""The claim that the leader gradient filters adversarial noise, which the paper does not test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from gapsl.diagnosis.wording import percent
+from gapsl.experiments.report.claims.claim import Claim, Part
+from gapsl.experiments.report.claims.comparing import difference_part
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.figures.robustness import KINDS, fault_places
+from gapsl.experiments.report.measures import (
+    accuracy_without,
+    faulty_devices,
+    honest_accuracy,
+    over_devices,
+)
+from gapsl.experiments.report.naming import seeds_name
+from gapsl.experiments.report.spread import Values, minus
+from gapsl.experiments.store import Result
+
+HALF = 0.5  # of how often an honest device leads
+
+
+def losses(evidence: Evidence, line: str, kind: str) -> Values:
+    """Return what the honest devices lose to the most faulty ones, against the same devices without any."""
+    places = fault_places(evidence, line, kind)
+    clean, faulty = evidence.runs(places[0]), evidence.runs(places[max(places)])
+    before = {
+        seed: value
+        for seed, result in faulty.items()
+        if seed in clean and (value := accuracy_without(clean[seed], faulty_devices(result))) is not None
+    }
+    after = {seed: value for seed, run in faulty.items() if (value := honest_accuracy(run)) is not None}
+    return minus(before, after)
+
+
+def leading(results: Sequence[Result]) -> tuple[float, float] | None:
+    """Return how often faulty and honest devices are among the leaders, mean over runs."""
+    bad, good = [], []
+    for result in results:
+        faulty = faulty_devices(result)
+        shares = over_devices(result, "leader_share")
+        bad += [share for device, share in enumerate(shares) if share is not None and device in faulty]
+        good += [share for device, share in enumerate(shares) if share is not None and device not in faulty]
+    return (fmean(bad), fmean(good)) if bad and good else None
+
+
+def filters_noise(evidence: Evidence) -> Sequence[Part]:
+    """See whether faulty devices lead less, and whether GAPSL loses less to them than PSL."""
+    found = []
+    for kind, name in KINDS.items():
+        count = max(fault_places(evidence, "gapsl", kind))
+        gained = minus(losses(evidence, "psl", kind), losses(evidence, "gapsl", kind))
+        text = f"{count} with {name}: PSL's honest devices lose more than GAPSL's"
+        found.append(difference_part(text, gained))
+        places = [place for faults, place in fault_places(evidence, "gapsl", kind).items() if faults]
+        found.append(led(evidence, places, name))
+    return found
+
+
+def led(evidence: Evidence, places: Sequence[Place], name: str) -> Part:
+    """Return whether faulty devices lead much less often than honest ones."""
+    runs = [evidence.runs(place) for place in places]
+    shares = leading([result for own in runs for result in own.values()])
+    if shares is None:
+        return Part(f"{name}, who leads: not measured", None)
+    seeds = min(len(own) for own in runs if own)
+    text = (
+        f"{name}: a faulty device is among the leaders in {percent(shares[0])} of its rounds, "
+        f"an honest one in {percent(shares[1])} ({seeds_name(seeds)})"
+    )
+    return Part(text, shares[0] <= HALF * shares[1], seeds)
+
+
+CLAIMS = (
+    Claim(
+        "filters-noise",
+        "LGI filters outliers and adversarial noise",
+        "Section III-B, no experiment",
+        "CIFAR-10, alpha 0.1, for flipped gradients, random labels and noise for activations: with the most "
+        "faulty devices PSL's honest ones lose more accuracy than GAPSL's; and faulty devices are among the "
+        "leaders at most half as often as honest ones.",
+        filters_noise,
+    ),
+)

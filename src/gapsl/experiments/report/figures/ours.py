@@ -1,0 +1,92 @@
+"""Figures the paper does not have: feature shift, cost, and what it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gapsl.experiments.catalogue.lines import TABLE
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.figures.parts import TEST_ACCURACY, bars, courses, evaluated_on
+from gapsl.experiments.report.looks import look_of
+from gapsl.experiments.report.measures import accuracy, by_seed
+from gapsl.experiments.report.naming import PARTITIONS, line_name
+from gapsl.experiments.report.panels import Bars, Lines, Picture, Rows
+from gapsl.experiments.report.shown import distinct
+from gapsl.experiments.report.spread import estimate
+from gapsl.experiments.store import Result
+
+AS_WRITTEN = "as written"
+CLEAN = "nothing (IID)"
+
+
+def feature_shift(evidence: Evidence) -> Picture:
+    """Return the accuracy of devices that see the same labels through different sensors."""
+    shifts = evidence.sweep("shift")
+    series, missing = [], []
+    for line in distinct(TABLE):
+        if line == "central":  # in one place there are no devices to differ
+            continue
+        clean, shifted = Place(line, partition="iid"), Place(line, partition="iid", sweep="shift")
+        places = {CLEAN: clean, **{at: replace(shifted, at=at) for at in shifts}}
+        paired = evidence.paired(places.values())
+        own, without = bars(paired, line_name(line), look_of(line), {**places}, accuracy)
+        series.append(own)
+        missing += without
+    groups = [CLEAN, *shifts]
+    panel = Bars("what differs between devices", TEST_ACCURACY, groups, series, missing=missing)
+    return Picture([panel], columns=1, height=3.6)
+
+
+def cost(evidence: Evidence) -> Picture:
+    """Return the accuracy against traffic and against seconds of training."""
+    panels = []
+    for partition, name in PARTITIONS.items():
+        places = {line: Place(line, partition=partition) for line in distinct(TABLE)}
+        label = evaluated_on(evidence, list(places.values()))
+        for title, x_label, paid in (
+            (f"{name}, traffic", "GB sent and received, all devices", by_gigabytes),
+            (f"{name}, time", "seconds of training", by_seconds),
+        ):
+            shown = {
+                (line_name(line), look_of(line)): place
+                for line, place in places.items()
+                if line != "central" or paid is by_seconds  # it sends nothing
+            }
+            curves, missing = courses(evidence, shown, paid)
+            panels.append(Lines(title, x_label, label, curves, missing=missing))
+    return Picture(
+        panels,
+        says="Seconds: all devices and the server, one after another on one thread, without a network; "
+        "other runs went on beside them.",
+    )
+
+
+def by_gigabytes(result: Result) -> Sequence[tuple[float, float]]:
+    """Return the accuracy by what was sent and received until then."""
+    return [
+        ((entry["bytes_sent"] + entry["bytes_received"]) / 1e9, 100 * entry["device_mean"])
+        for entry in result["history"]
+    ]
+
+
+def by_seconds(result: Result) -> Sequence[tuple[float, float]]:
+    """Return the accuracy by the seconds until then."""
+    return [(entry["seconds"], 100 * entry["device_mean"]) for entry in result["history"]]
+
+
+def readings(evidence: Evidence) -> Picture:
+    """Return the accuracy of GAPSL read differently where the paper leaves something open."""
+    places = {at: Place("gapsl", sweep="readings", at=at) for at in evidence.sweep("readings")}
+    found = {at: estimate(by_seed(evidence.runs(place), accuracy)) for at, place in places.items()}
+    rows = {at: each for at, each in found.items() if each is not None}
+    missing = [at for at in places if at not in rows]
+    panel = Rows(
+        "GAPSL, one thing changed at a time",
+        TEST_ACCURACY,
+        rows,
+        rows.get(AS_WRITTEN),
+        look_of("gapsl"),
+        missing,
+    )
+    return Picture([panel], columns=1, height=1.2 + 0.22 * max(len(rows), 4))

@@ -1,0 +1,82 @@
+"""Accuracy by number of devices and by label skew, for the lines of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gapsl.experiments.catalogue.lines import TABLE
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.figures.parts import TEST_ACCURACY, swept
+from gapsl.experiments.report.looks import look_of
+from gapsl.experiments.report.measures import Measure, accuracy
+from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
+from gapsl.experiments.report.panels import Lines, Picture
+from gapsl.experiments.report.shown import distinct
+
+ALPHA = "Dirichlet alpha (labels ever more skewed)"
+
+
+def by_devices(evidence: Evidence) -> Picture:
+    """Return the accuracy by number of devices, IID and not."""
+    sizes = evidence.sweep("devices")
+    panels = []
+    for partition, name in PARTITIONS.items():
+        places = {
+            line: {
+                float(i): Place(line, partition=partition, sweep="devices", at=size)
+                for i, size in enumerate(sizes)
+            }
+            for line in distinct(TABLE)
+        }
+        ticks = {float(i): size for i, size in enumerate(sizes)}
+        title = f"{workload_name('cifar10', evidence.scale)}, {name}"
+        panels.append(lines_by(evidence, title, "devices", TEST_ACCURACY, places, ticks, accuracy))
+    return Picture(panels)
+
+
+def by_alpha(evidence: Evidence) -> Picture:
+    """Return the accuracy by label skew, a panel a workload."""
+    return Picture(
+        [
+            over_alpha(
+                evidence, workload_name(workload, evidence.scale), TEST_ACCURACY, TABLE, accuracy, workload
+            )
+            for workload in evidence.scale.workloads
+        ]
+    )
+
+
+def over_alpha(
+    evidence: Evidence,
+    title: str,
+    label: str,
+    lines: tuple[str, ...],
+    measure: Measure,
+    workload: str = "cifar10",
+) -> Lines:
+    """Return a measure of lines over alpha, the most even labels first."""
+    places = {
+        line: {float(i): place for i, place in enumerate(evidence.over_alpha(line, workload).values())}
+        for line in distinct(lines)
+    }
+    alphas = evidence.over_alpha(lines[0], workload)
+    ticks = {float(i): f"{alpha:g}" for i, alpha in enumerate(alphas)}
+    return lines_by(evidence, title, ALPHA, label, places, ticks, measure)
+
+
+def lines_by(
+    evidence: Evidence,
+    title: str,
+    x_label: str,
+    y_label: str,
+    places: Mapping[str, Mapping[float, Place]],
+    ticks: Mapping[float, str],
+    measure: Measure,
+) -> Lines:
+    """Return a panel with a curve a line over the points of a sweep."""
+    curves, missing = [], []
+    for line, own in places.items():
+        curve, without = swept(evidence, line_name(line), look_of(line), own, ticks, measure)
+        curves += [curve] if curve is not None else []
+        missing += without
+    return Lines(title, x_label, y_label, curves, ticks=ticks, missing=missing)

@@ -1,0 +1,54 @@
+"""The figures of Table I: accuracy over the epochs, at the end, and how long it took."""
+
+from __future__ import annotations
+
+from gapsl.experiments.catalogue.lines import TABLE
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.figures.parts import EPOCH, TEST_ACCURACY, bars, courses, evaluated_on
+from gapsl.experiments.report.looks import look_of
+from gapsl.experiments.report.measures import Measure, accuracy, converged, course
+from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
+from gapsl.experiments.report.panels import Bars, Lines, Picture
+from gapsl.experiments.report.shown import distinct
+
+
+def curves(evidence: Evidence) -> Picture:
+    """Return the accuracy over the epochs, a panel a workload and partition."""
+    panels = []
+    for workload in evidence.scale.workloads:
+        for partition in PARTITIONS:
+            places = {
+                (line_name(line), look_of(line)): Place(line, workload, partition) for line in distinct(TABLE)
+            }
+            title = f"{workload_name(workload, evidence.scale)}, {PARTITIONS[partition]}"
+            found, missing = courses(evidence, places, course)
+            label = evaluated_on(evidence, list(places.values()))
+            panels.append(Lines(title, EPOCH, label, found, missing=missing))
+    return Picture(panels, says="Measured during training; the bands are one standard deviation.")
+
+
+def converged_accuracy(evidence: Evidence) -> Picture:
+    """Return the accuracy at the end."""
+    return by_partition(evidence, accuracy, TEST_ACCURACY)
+
+
+def converged_time(evidence: Evidence) -> Picture:
+    """Return the epochs until the accuracy was within a point of its best."""
+    picture = by_partition(evidence, converged, "epochs to converge")
+    says = "Until the smoothed accuracy is within a point of the run's own best: a low best is soon reached."
+    return Picture(picture.panels, says=says)
+
+
+def by_partition(evidence: Evidence, measure: Measure, label: str) -> Picture:
+    """Return a bar a line, IID and not, a panel a workload."""
+    panels = []
+    for workload in evidence.scale.workloads:
+        series, missing = [], []
+        for line in distinct(TABLE):
+            places = {name: Place(line, workload, key) for key, name in PARTITIONS.items()}
+            own, without = bars(evidence, line_name(line), look_of(line), places, measure)
+            series.append(own)
+            missing += without
+        title = workload_name(workload, evidence.scale)
+        panels.append(Bars(title, label, list(PARTITIONS.values()), series, missing=missing))
+    return Picture(panels)

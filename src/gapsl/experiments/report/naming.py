@@ -1,0 +1,51 @@
+"""What things are called in tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gapsl.data.sources.cifar_classes import CIFAR10_CLASSES
+from gapsl.experiments.catalogue import Scale
+from gapsl.experiments.store import Result
+
+LINES: Mapping[str, str] = {
+    "gapsl": "GAPSL",
+    "sfl": "SFL",
+    "epsl": "EPSL",
+    "vanilla": "vanilla SL",
+    "psl": "PSL",
+    "non-lgi": "Non-LGI",
+    "rand-lgi": "Rand-LGI",
+    "non-gda": "Non-GDA",
+    "rand-gda": "Rand-GDA",
+    "single": "one device alone",
+}
+MODELS: Mapping[str, str] = {"vgg16": "VGG-16", "vit-base": "ViT-Base", "vit-micro": "ViT"}
+DATASETS: Mapping[str, str] = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+PARTITIONS: Mapping[str, str] = {"iid": "IID", "non-iid": "non-IID"}
+
+
+def line_name(line: str) -> str:
+    """Return a line's name in print: "recommended rand-lgi" is "recommended Rand-LGI"."""
+    if line in LINES:
+        return LINES[line]
+    first, _, rest = line.partition(" ")
+    return f"{first} {LINES[rest]}" if rest in LINES else line
+
+
+def workload_name(workload: str, scale: Scale) -> str:
+    """Return a workload's dataset and model, as they are at this scale."""
+    settings = scale.workloads[workload].settings
+    dataset, model = settings["dataset"], settings["model"]
+    return f"{DATASETS.get(dataset, dataset)}, {MODELS.get(model, model)}"
+
+
+def class_name(result: Result, index: int) -> str:
+    """Return the name of a class, its number where names are not known."""
+    known = result["config"].get("dataset") == "cifar10"
+    return CIFAR10_CLASSES[index] if known else f"class {index}"
+
+
+def seeds_name(count: int) -> str:
+    """Return "1 seed" or "3 seeds"."""
+    return f"{count} seed{'' if count == 1 else 's'}"

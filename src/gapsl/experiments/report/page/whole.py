@@ -1,0 +1,59 @@
+"""The page of results, put together."""
+
+from __future__ import annotations
+
+from gapsl.experiments.report.claims import CLAIMS, GOALS, judge
+from gapsl.experiments.report.contradictions import CONTRADICTIONS
+from gapsl.experiments.report.evidence import Evidence
+from gapsl.experiments.report.figures import pictures
+from gapsl.experiments.report.page.ablations import ablations
+from gapsl.experiments.report.page.exclusion import exclusion
+from gapsl.experiments.report.page.figures import Gallery
+from gapsl.experiments.report.page.markdown import bullets, paragraphs
+from gapsl.experiments.report.page.missing import missing
+from gapsl.experiments.report.page.pairs import pairs
+from gapsl.experiments.report.page.recommended import recommended
+from gapsl.experiments.report.page.search import search
+from gapsl.experiments.report.page.settings import how_it_was_run
+from gapsl.experiments.report.page.tables import LEGEND, headline, table1, table2, table3
+from gapsl.experiments.report.page.verdicts import in_short, one_by_one
+
+INTRODUCTION = (
+    "Whether GAPSL works, and when: the tables and figures of the paper and ours, as `gapsl reproduce` "
+    "computes them. This page is written by that command from the stored results; no number on it was put "
+    "in by hand."
+)
+
+
+def page(evidence: Evidence, folder: str | None) -> str:
+    """Return the whole page; `folder` is where the figures are, seen from it, None if they are not drawn."""
+    gallery = Gallery(pictures(evidence), folder)
+    claims = [judge(claim, evidence) for claim in CLAIMS]
+    goals = [judge(goal, evidence) for goal in GOALS]
+    sections = {
+        "In short": paragraphs(headline(evidence), in_short(claims)),
+        "Table I: accuracy and time": paragraphs(
+            LEGEND, table1(evidence), gallery.show("curves", "converged-accuracy", "converged-time")
+        ),
+        "Differences, paired by seed": pairs(evidence),
+        "What is recommended": paragraphs(
+            recommended(evidence), "What we ask of it, judged as the paper's claims are:", one_by_one(goals)
+        ),
+        "Ablations": paragraphs(ablations(evidence), gallery.show("ablation-lgi", "ablation-gda")),
+        "Who is kept, and which classes are starved": exclusion(evidence),
+        "Table II: number of devices": paragraphs(table2(evidence), gallery.show("accuracy-vs-devices")),
+        "Table III: label skew": paragraphs(table3(evidence), gallery.show("accuracy-vs-alpha")),
+        "Why PSL fails, and what gradients tell": gallery.show(
+            "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy", "leader-vs-single"
+        ),
+        "How many lead, how many are kept": gallery.show("selection-ratio", "dispersion", "threshold"),
+        "Beyond the paper": gallery.show("robustness", "feature-shift", "cost", "readings"),
+        "The claims, one by one": one_by_one(claims),
+        "Where the paper contradicts itself": bullets(CONTRADICTIONS),
+        "How it was run": how_it_was_run(evidence),
+        "Learning rates": search(evidence),
+        "What is missing": missing(evidence),
+    }
+    scale = f"Scale `{evidence.scale.name}`: {evidence.scale.summary} ([how it was run](#how-it-was-run))."
+    whole = [f"## {title}\n\n{body}" for title, body in sections.items()]
+    return paragraphs("# Results", INTRODUCTION, scale, *whole) + "\n"

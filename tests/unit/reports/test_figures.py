@@ -1,0 +1,173 @@
+"""Figures: what they show is what is stored, seeds are told, and nothing that is missing breaks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from made_up import Made
+
+from gapsl.experiments.catalogue import EXPERIMENTS, SCALES, Point
+from gapsl.experiments.report.draw import draw, in_rows, legend_columns
+from gapsl.experiments.report.evidence import Place
+from gapsl.experiments.report.figures import FIGURES, pictures
+from gapsl.experiments.report.looks import look_of
+from gapsl.experiments.report.measures import faulty_devices
+from gapsl.experiments.report.panels import Bars, Dots, Lines, Picture, Rows
+from gapsl.experiments.report.write import draw_figures
+from gapsl.reports.plots import save
+
+REDUCED, SMOKE = SCALES["reduced"], SCALES["smoke"]
+
+
+def varied(point: Point) -> float:
+    return 0.3 + 0.01 * point.seed + 0.001 * len(point.line) + 0.002 * len(point.at or "")
+
+
+@pytest.fixture(scope="module")
+def whole() -> Made:
+    return Made(REDUCED).fill(varied)
+
+
+@pytest.fixture(scope="module")
+def shown(whole: Made) -> dict[str, Picture]:
+    return pictures(whole.evidence())
+
+
+def test_every_experiment_that_is_no_table_is_a_figure() -> None:
+    assert set(FIGURES) == {name for name in EXPERIMENTS if not name.startswith("table")}
+
+
+def test_figures_have_the_papers_panels(shown: dict[str, Picture]) -> None:
+    counts = {name: len(picture.panels) for name, picture in shown.items()}
+    four, three, one = ("curves", "cost"), ("robustness",), ("feature-shift", "readings")
+    for name, count in counts.items():
+        assert count == (4 if name in four else 3 if name in three else 1 if name in one else 2), name
+    assert not any(picture.empty or picture.missing for picture in shown.values())
+
+
+def test_curves_are_means_over_seeds_with_their_spread(whole: Made, shown: dict[str, Picture]) -> None:
+    panel = shown["curves"].panels[1]
+    assert isinstance(panel, Lines) and panel.title == "CIFAR-10, VGG-16, non-IID"
+    assert panel.y_label == "validation accuracy (%)"
+    curve = next(curve for curve in panel.curves if curve.label == "PSL")
+    runs = whole.evidence().runs(Place("psl")).values()
+    for index, found in enumerate(curve.y):
+        each = [100 * run["history"][index]["device_mean"] for run in runs]
+        assert found.seeds == 3
+        assert found.mean == pytest.approx(mean(each))
+        assert found.std == pytest.approx(stdev(each))
+
+
+def test_a_line_looks_the_same_everywhere(shown: dict[str, Picture]) -> None:
+    for picture in shown.values():
+        for panel in picture.panels:
+            if isinstance(panel, Lines):
+                looks = {curve.label: curve.look for curve in panel.curves}
+                assert looks.get("PSL", look_of("psl")) == look_of("psl")
+                assert looks.get("GAPSL", look_of("gapsl")) == look_of("gapsl")
+
+
+def test_points_of_a_sweep_are_of_the_same_seeds(shown: dict[str, Picture]) -> None:
+    """GAPSL has three seeds and more, a fixed ratio one: they are compared with one."""
+    panel = shown["selection-ratio"].panels[0]
+    assert isinstance(panel, Lines) and panel.level is not None
+    assert {each.seeds for each in panel.estimates} == {1}
+
+
+def test_only_honest_devices_count_among_faulty_ones(whole: Made, shown: dict[str, Picture]) -> None:
+    run = whole.evidence().runs(Place("psl", sweep="faults", at="flip:3"))[0]
+    faulty = faulty_devices(run)
+    assert len(faulty) == 3
+    honest = [own for device, own in enumerate(run["final"]["device_accuracy"]) if device not in faulty]
+    panel = shown["robustness"].panels[0]
+    assert isinstance(panel, Lines)
+    curve = next(curve for curve in panel.curves if curve.label == "PSL")
+    assert list(curve.x) == [0, 1, 2, 3]
+    assert curve.y[3].mean == pytest.approx(100 * mean(honest))
+
+
+def test_devices_are_shown_by_score_with_one_seed(shown: dict[str, Picture]) -> None:
+    scores, accuracies = shown["score-vs-accuracy"].panels
+    assert isinstance(scores, Bars) and isinstance(accuracies, Bars)
+    assert scores.groups == [str(device) for device in reversed(range(10))], "later devices agree more"
+    values = [each.mean for each in scores.estimates]
+    assert (values[0], values[-1]) == (0, 1)
+    assert values == sorted(values)
+    assert {each.seeds for each in accuracies.estimates} == {1}
+
+
+def test_readings_are_shown_against_gapsl_as_written(shown: dict[str, Picture]) -> None:
+    (panel,) = shown["readings"].panels
+    assert isinstance(panel, Rows)
+    assert list(panel.rows) == list(REDUCED.sweeps["readings"])
+    assert panel.reference == panel.rows["as written"]
+
+
+def test_dispersion_has_a_dot_a_run(whole: Made, shown: dict[str, Picture]) -> None:
+    dots, best = shown["dispersion"].panels
+    assert isinstance(dots, Dots) and isinstance(best, Lines)
+    evidence = whole.evidence()
+    runs = sum(
+        len(evidence.runs(place)) for line in ("psl", "gapsl") for place in evidence.over_alpha(line).values()
+    )
+    assert sum(map(len, dots.dots.values())) == runs
+
+
+@pytest.mark.parametrize("gone", EXPERIMENTS)
+def test_what_is_missing_is_told_and_breaks_nothing(whole: Made, gone: str) -> None:
+    made = Made(REDUCED)
+    made.results = dict(whole.results)
+    for point in made.points(gone):
+        made.results.pop(point.run.key, None)
+    for name, picture in pictures(made.evidence()).items():
+        if name == gone:
+            assert picture.empty or picture.missing
+
+
+def test_with_half_of_the_runs_every_figure_is_still_made(whole: Made) -> None:
+    made = Made(REDUCED)
+    keys = sorted(whole.results)
+    made.results = {key: whole.results[key] for key in keys[::2]}
+    assert len(pictures(made.evidence())) == len(FIGURES)
+
+
+def test_figures_are_drawn_as_png_and_svg_and_taken_away_when_empty(tmp_path: Path) -> None:
+    made = Made(SMOKE).fill(varied)
+    assert draw_figures(made.evidence(), tmp_path) == len(FIGURES)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.{s}" for n in FIGURES for s in ("png", "svg")}
+    for path in tmp_path.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    made.drop(lambda point: True)
+    assert draw_figures(made.evidence(), tmp_path) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+    picture = pictures(Made(SMOKE).fill(varied, "psl-vs-sfl").evidence())["psl-vs-sfl"]
+    for suffix in ("png", "svg"):
+        one, two = tmp_path / f"one.{suffix}", tmp_path / f"two.{suffix}"
+        for path in (one, two):
+            save(draw(picture), path)
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_drawing_says_how_many_seeds_and_what_is_missing(whole: Made) -> None:
+    made = Made(REDUCED)
+    made.results = dict(whole.results)
+    made.drop(lambda point: point.line == "epsl" or (point.line == "psl" and point.seed > 0))
+    drawn = draw(FIGURES["converged-accuracy"](made.evidence()))
+    titles = [axes.get_title() for axes in drawn.axes]
+    assert titles == ["CIFAR-10, VGG-16 (1 to 5 seeds)", "CIFAR-100, ViT (1 seed)"]
+    (legend,) = drawn.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert "hollow: 1 seed" in labels and "EPSL" not in labels
+    assert drawn.get_supxlabel() == "not there yet: CIFAR-10, VGG-16: EPSL; CIFAR-100, ViT: EPSL"
+
+
+def test_a_legend_reads_along_its_rows() -> None:
+    labels = ["a", "b", "c", "d", "e"]
+    assert in_rows(labels, 3) == ["a", "d", "b", "e", "c"], "columns a d, b e and c: rows a b c and d e"
+    assert legend_columns(["x" * 40] * 6) == 2
+    assert legend_columns(["x"] * 4) == 4
