@@ -22,8 +22,8 @@ SMOKE = SCALES["smoke"]
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the results of a few runs."""
     monkeypatch.chdir(tmp_path)
-    made = Made(SMOKE).fill(lambda point: 0.4, "psl-vs-sfl")
-    made.drop(lambda point: point.line == "sfl")
+    made = Made(SMOKE).fill(lambda point: 0.4, "single-device")
+    made.drop(lambda point: point.at == "3")
     store = Store(Path("results") / "smoke")
     for result in made.results.values():
         store.put(result)
@@ -43,16 +43,16 @@ def test_a_report_is_made_of_what_is_there_and_nothing_is_run(stored: Path) -> N
     assert sorted(path.name for path in (stored / "results" / "smoke" / "runs").iterdir()) == before
     assert not (stored / "runs").exists()
     text = Path("results/smoke/results.md").read_text("utf-8")
-    assert "](figures/psl-vs-sfl.png)" in text
-    assert Path("results/smoke/figures/psl-vs-sfl.png").is_file()
-    assert Path("results/smoke/figures/psl-vs-sfl.svg").is_file()
+    assert "](figures/single-device.png)" in text
+    assert Path("results/smoke/figures/single-device.png").is_file()
+    assert Path("results/smoke/figures/single-device.svg").is_file()
     assert "readings.png" not in text and not Path("results/smoke/figures/readings.png").exists()
 
 
 def test_a_page_elsewhere_links_to_the_same_figures(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "draw_figures", lambda evidence, folder: 1)
     run("--report-only", "--page", "a/b/page.md", "--quiet")
-    assert "](../../results/smoke/figures/psl-vs-sfl.png)" in Path("a/b/page.md").read_text("utf-8")
+    assert "](../../results/smoke/figures/single-device.png)" in Path("a/b/page.md").read_text("utf-8")
 
 
 def test_without_matplotlib_there_is_a_page_and_a_warning(
