@@ -408,7 +408,7 @@ def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:
     """
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=INCIDENTAL)
     values["method"] = METHODS.canonical(config.method)
-    own = config.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    own = config.own_settings()
     text = json.dumps({"config": values, "parameters": own, "data": fingerprint}, sort_keys=True)
     sha = hashlib.sha256(text.encode())
     for indices in (*partition.devices, partition.validation):

@@ -34,11 +34,10 @@ class Planned:
     def name(self) -> str:
         """What it is, for a person, in one line."""
         config = self.config
-        own = config.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
         words = [
             f"{config.dataset}/{config.model}",
             self.settings["method"],
-            *(f"{name}={value}" for name, value in own.items()),
+            *(f"{name}={value}" for name, value in config.own_settings().items()),
             *(f"{name}={self.settings[name]}" for name in TELLING if name in self.settings),
             config.partition,
             *([f"{config.devices} devices"] if "devices" in self.settings else []),
@@ -81,7 +80,7 @@ def essential(config: Config) -> dict[str, Any]:
     """
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=INCIDENTAL | PLACE)
     strategy = METHODS[config.method]
-    own = config.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    own = config.own_settings()
     if strategy.section is not None and own:
         values[strategy.section] = own
     return {**values, "method": METHODS.canonical(config.method), "seed": config.seed}

@@ -193,6 +193,10 @@ class Config(BaseModel):
         """Return the chosen method's own settings."""
         return self._validated(METHODS[self.method])
 
+    def own_settings(self) -> dict[str, Any]:
+        """Return those of the chosen method's own settings that are not defaults, as plain values."""
+        return self.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
+
     def _validated(self, strategy: type[Strategy]) -> Parameters:
         if strategy.section is None:
             return strategy.parameters()
