@@ -329,7 +329,7 @@ def make_common_ground(config: Config) -> CommonGround | None:
     """
     if config.probes == 0:
         return None
-    return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr)
+    return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr, config.probe_leaders)
 
 
 def balanced(loss: Loss, config: Config, devices: Mapping[int, DeviceInfo]) -> Loss:

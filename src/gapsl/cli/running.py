@@ -58,7 +58,10 @@ Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: .sa
 TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
 Preset = Annotated[
-    str | None, typer.Option(help="Settings of the paper: paper-cifar10-vgg16 or paper-cifar100-vit.")
+    str | None,
+    typer.Option(
+        help="Settings that belong together: recommended, paper-cifar10-vgg16 or paper-cifar100-vit."
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -19,7 +19,16 @@ KEY_LENGTH = 16
 # Where a run is computed and with how many threads does not make it another experiment.
 PLACE = {"device", "threads"}
 # What a name says besides where and how much is learned: settings that experiments compare.
-TELLING = ("norm", "reduction", "device_gradient", "calibration", "faults")
+TELLING = (
+    "norm",
+    "reduction",
+    "device_gradient",
+    "calibration",
+    "balance",
+    "probes",
+    "probe_leaders",
+    "faults",
+)
 
 
 @dataclass(frozen=True)

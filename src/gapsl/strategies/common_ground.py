@@ -1,20 +1,23 @@
 """Common ground: halves that never meet are held together by what they make of the same pictures.
 
 The last rows of every upload are activations of probes, inputs that are the same for all devices in a
-round. They are in no loss. The leader is what the devices make of them on average, and each device is
+round. They are in no loss. The leader is what the devices make of them on average, or those of them that
+agree most (the paper's leader identification, on activations instead of gradients), and each device is
 pulled towards it: the gradient of weight/2 · |a_i - leader|² / |leader|² at those rows. Where the halves
 compute the same, this is zero; where one has strayed, it is led back, without anybody seeing its weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gapsl.alignment.geometry import pairwise_angles
+from gapsl.alignment.leader import consistency_scores, select
 from gapsl.strategies.exchange import Outcome, Reply, Upload
 
 TINY = 1e-12
@@ -23,8 +26,8 @@ TINY = 1e-12
 class CommonGround:
     """Takes the probes out of uploads, and puts the pull towards the leader into the replies."""
 
-    def __init__(self, rows: int, weight: float) -> None:
-        self.rows, self.weight = rows, weight
+    def __init__(self, rows: int, weight: float, share: float = 1.0) -> None:
+        self.rows, self.weight, self.share = rows, weight, share
         self._seen: dict[int, Tensor] = {}
 
     def without_probes(self, uploads: Iterable[Upload]) -> Iterator[Upload]:
@@ -43,35 +46,48 @@ class CommonGround:
         finite skips its step.
         """
         sound = {d: seen for d, seen in sorted(self._seen.items()) if d not in outcome.skipped}
-        found = pulls(sound, self.weight) if sound else {}
+        found: dict[int, Tensor] = {}
+        details: dict[str, Any] = dict(outcome.details)
+        if sound:
+            members = members_of(sound, self.share)
+            leader = leader_of(sound, members)
+            found = pulls(sound, leader, self.weight)
+            details["apart"] = apart(sound, leader)
+            if self.share < 1:
+                details["probe_leaders"] = list(members)
         replies: dict[int, Reply] = {}
         for device, reply in outcome.replies.items():
             pull = found.get(device, torch.zeros_like(self._seen[device]))
             step = reply.step or device in found
             replies[device] = Reply(torch.cat([reply.gradient, pull]), step)
-        details: dict[str, Any] = dict(outcome.details)
-        if sound:
-            details["apart"] = apart(sound)
         return replace(outcome, replies=replies, details=details)
 
 
-def leader_of(seen: Mapping[int, Tensor]) -> Tensor:
-    """Return the mean of what the devices make of the probes, added in ascending device id."""
-    total = torch.zeros_like(next(iter(seen.values())))
-    for _, activations in sorted(seen.items()):
-        total.add_(activations)
-    return total.div_(len(seen))
+def members_of(seen: Mapping[int, Tensor], share: float) -> tuple[int, ...]:
+    """Return the devices that lead: this share of them, those first whose angles to the others are small."""
+    devices = sorted(seen)
+    if share == 1:
+        return tuple(devices)
+    rows = torch.stack([seen[device].flatten() for device in devices])
+    scores = consistency_scores(pairwise_angles(rows))
+    return tuple(devices[i] for i in select(scores, share, nonzero=rows.any(dim=1).cpu()))
 
 
-def pulls(seen: Mapping[int, Tensor], weight: float) -> dict[int, Tensor]:
+def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:
+    """Return the mean of what these devices make of the probes, added in the order given."""
+    total = torch.zeros_like(seen[members[0]])
+    for device in members:
+        total.add_(seen[device])
+    return total.div_(len(members))
+
+
+def pulls(seen: Mapping[int, Tensor], leader: Tensor, weight: float) -> dict[int, Tensor]:
     """Return for every device the gradient of weight/2 · |a_i - leader|² / |leader|², the leader held."""
-    leader = leader_of(seen)
     scale = weight / leader.square().sum().clamp_min(TINY)
     return {device: (activations - leader) * scale for device, activations in seen.items()}
 
 
-def apart(seen: Mapping[int, Tensor]) -> float:
+def apart(seen: Mapping[int, Tensor], leader: Tensor) -> float:
     """Return how far the devices are from their leader, relative to its length: the root mean square."""
-    leader = leader_of(seen)
     squares = [float((activations - leader).square().sum()) for activations in seen.values()]
     return float((sum(squares) / len(squares) / leader.square().sum().clamp_min(TINY).item()) ** 0.5)

@@ -126,6 +126,9 @@ class Config(BaseModel):
         allow_inf_nan=False,
         description="how strongly devices are pulled to agree on them, at any learning rate",
     )
+    probe_leaders: float = Field(
+        1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
+    )
     faults: str = Field(
         "none", description="devices that misbehave: flip:N (gradients), labels:N (random) or noise:N"
     )

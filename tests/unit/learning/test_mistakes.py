@@ -326,7 +326,7 @@ def frequencies_of_the_wrong_sign(patch: Patch) -> None:
 
 
 def pulled_away(patch: Patch) -> None:
-    patch.setattr(common_ground, "pulls", lambda seen, weight: pulls(seen, -weight))
+    patch.setattr(common_ground, "pulls", lambda seen, leader, weight: pulls(seen, leader, -weight))
 
 
 def frequencies_taken_out_of_the_servers_loss(patch: Patch) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gapsl.strategies import Upload
-from gapsl.strategies.common_ground import CommonGround, apart, leader_of, pulls
+from gapsl.strategies.common_ground import CommonGround, apart, leader_of, members_of, pulls
 from gapsl.strategies.exchange import Outcome, Reply
 
 
@@ -13,15 +13,20 @@ def seen(devices=3, seed=0):
     return {device: torch.randn(2, 4, dtype=torch.float64) for device in range(devices)}
 
 
-def test_the_leader_is_the_mean():
+def everybody(found):
+    return leader_of(found, sorted(found))
+
+
+def test_the_leader_is_the_mean_of_those_who_lead():
     found = seen()
-    assert torch.allclose(leader_of(found), torch.stack(list(found.values())).mean(dim=0))
+    assert torch.allclose(leader_of(found, (0, 2)), (found[0] + found[2]) / 2)
+    assert torch.allclose(everybody(found), torch.stack(list(found.values())).mean(dim=0))
 
 
 def test_the_pull_is_the_gradient_of_the_relative_squared_distance_with_the_leader_held():
     found = seen()
-    leader = leader_of(found)
-    for device, pull in pulls(found, 7.0).items():
+    leader = everybody(found)
+    for device, pull in pulls(found, leader, 7.0).items():
         leaf = found[device].clone().requires_grad_()
         loss = 7.0 / 2 * (leaf - leader).square().sum() / leader.square().sum()
         (expected,) = torch.autograd.grad(loss, leaf)
@@ -30,22 +35,44 @@ def test_the_pull_is_the_gradient_of_the_relative_squared_distance_with_the_lead
 
 def test_halves_that_agree_are_left_alone_and_pulls_add_up_to_nothing():
     same = dict.fromkeys(range(3), torch.ones(2, 4))
-    assert all(torch.equal(pull, torch.zeros(2, 4)) for pull in pulls(same, 5.0).values())
-    assert apart(same) == 0
-    total = sum(pulls(seen(), 5.0).values())
+    assert all(torch.equal(pull, torch.zeros(2, 4)) for pull in pulls(same, everybody(same), 5.0).values())
+    assert apart(same, everybody(same)) == 0
+    total = sum(pulls(seen(), everybody(seen()), 5.0).values())
     assert total.abs().max() < 1e-12
 
 
 def test_how_far_apart_is_relative_to_the_leader():
     found = seen()
-    leader = leader_of(found)
+    leader = everybody(found)
     expected = (sum((a - leader).norm() ** 2 for a in found.values()) / 3).sqrt() / leader.norm()
-    assert apart(found) == pytest.approx(expected.item())
-    assert apart({d: 10 * a for d, a in found.items()}) == pytest.approx(apart(found))
+    assert apart(found, leader) == pytest.approx(expected.item())
+    tenfold = {d: 10 * a for d, a in found.items()}
+    assert apart(tenfold, 10 * leader) == pytest.approx(apart(found, leader))
 
 
 def test_one_device_leads_itself():
-    assert torch.equal(pulls({4: torch.ones(2, 4)}, 5.0)[4], torch.zeros(2, 4))
+    alone = {4: torch.ones(2, 4)}
+    assert torch.equal(pulls(alone, everybody(alone), 5.0)[4], torch.zeros(2, 4))
+    assert members_of(alone, 0.2) == (4,)
+
+
+def test_those_who_agree_most_lead_and_a_broken_device_does_not():
+    torch.manual_seed(0)
+    common = torch.randn(2, 40)
+    found = {device: common + 0.1 * torch.randn(2, 40) for device in (1, 3, 4, 7, 9)}
+    found[3] = torch.randn(2, 40)
+    found[7] = torch.zeros(2, 40)
+    assert members_of(found, 1.0) == (1, 3, 4, 7, 9)
+    assert members_of(found, 0.6) == (1, 4, 9)
+    assert set(members_of(found, 0.2)) < {1, 4, 9}
+
+
+def test_the_record_says_who_leads_unless_all_do():
+    for share, names in ((1.0, {"apart"}), (0.5, {"apart", "probe_leaders"})):
+        ground = CommonGround(rows=2, weight=3.0, share=share)
+        left = list(ground.without_probes(uploads()))
+        outcome = ground.pulled(Outcome({u.device: Reply(torch.zeros(3, 4)) for u in left}, {0: 1.0}))
+        assert set(outcome.details) == names
 
 
 def uploads():
@@ -60,7 +87,8 @@ def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after()
     assert all(u.labels.tolist() == [0, 1, 2] and u.activations.shape == (3, 4) for u in left)
     replies = {u.device: Reply(torch.full((3, 4), float(u.device))) for u in left}
     outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 2: 1.0}))
-    expected = pulls({u.device: u.activations[-2:] for u in given}, 3.0)
+    probes = {u.device: u.activations[-2:] for u in given}
+    expected = pulls(probes, everybody(probes), 3.0)
     for device, reply in outcome.replies.items():
         assert torch.equal(reply.gradient[:3], replies[device].gradient)
         assert torch.equal(reply.gradient[3:], expected[device])

@@ -11,8 +11,8 @@ from gapsl.experiments.catalogue.lines import (
     ABLATION_GDA,
     ABLATION_LGI,
     HEADLINE,
+    PARTS,
     TABLE,
-    WITHOUT_ALIGNMENT,
 )
 from gapsl.experiments.catalogue.scales import Scale
 from gapsl.experiments.catalogue.tuning import Results
@@ -49,7 +49,7 @@ TABLE_3 = (Grid(TABLE, workloads=BOTH, sweep="alpha", seeds="sweep", priority=SW
 # Figures of the same runs at alpha 0.1 and over the others.
 OVER_ALPHA = (Grid(("psl", "sfl")), Grid(("psl", "sfl"), sweep="alpha"))
 SINGLES = Grid(("single",), sweep="single")
-FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended")
+FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended", "recommended non-lgi")
 
 _LISTED = (
     Experiment("table1", "Table I", "accuracy and epochs to converge, five methods, IID and not", TABLE_1),
@@ -67,7 +67,6 @@ _LISTED = (
         (
             Grid(ABLATION_LGI, seeds="core", priority=CORE),
             Grid(ABLATION_LGI, workloads=("cifar100",)),
-            Grid(WITHOUT_ALIGNMENT, seeds="core", priority=CORE),
         ),
     ),
     Experiment(
@@ -78,6 +77,12 @@ _LISTED = (
             Grid(ABLATION_GDA, seeds="core", priority=CORE),
             Grid(ABLATION_GDA, workloads=("cifar100",)),
         ),
+    ),
+    Experiment(
+        "ablation-recommended",
+        OURS,
+        "what is recommended with a part taken away, or added",
+        (Grid(PARTS, seeds="core", priority=CORE), Grid(("psl prior",), seeds="core", priority=STUDY)),
     ),
     Experiment("psl-vs-sfl", "Fig. 2", "training and test of PSL and SFL", (Grid(("psl", "sfl")),)),
     Experiment("angle-vs-alpha", "Fig. 3", "accuracy and mean angle of PSL and SFL by skew", OVER_ALPHA),
@@ -145,7 +150,7 @@ _LISTED = (
 
 EXPERIMENTS: Mapping[str, Experiment] = {experiment.name: experiment for experiment in _LISTED}
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "ablations": ("ablation-lgi", "ablation-gda"),
+    "ablations": ("ablation-lgi", "ablation-gda", "ablation-recommended"),
     "all": tuple(EXPERIMENTS),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gapsl.experiments.planned import Settings
-from gapsl.training.config import merge
+from gapsl.training.config import merge, preset
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Line:
 
 
 # What we recommend: one place, so that every experiment follows when it changes.
-RECOMMENDED: Settings = {"method": "gapsl"}
+RECOMMENDED: Settings = preset("recommended")
 
 
-def _recommended(method: str) -> dict[str, object]:
-    """Return the recommended settings with another method in GAPSL's place."""
-    return merge(RECOMMENDED, {"method": method})
+def _recommended(**changed: object) -> dict[str, object]:
+    """Return the recommended settings with some of them changed."""
+    return merge(RECOMMENDED, changed)
 
 
 LINES: Mapping[str, Line] = {
@@ -44,13 +44,24 @@ LINES: Mapping[str, Line] = {
     "rand-lgi": Line({"method": "gapsl/rand-lgi"}, rates_of="gapsl"),
     "non-gda": Line({"method": "gapsl/non-gda"}, rates_of="gapsl"),
     "rand-gda": Line({"method": "gapsl/rand-gda"}, rates_of="gapsl"),
-    # the same of what we recommend; without any alignment; and averaged, with all the rest of it
-    "recommended non-lgi": Line(_recommended("gapsl/non-lgi"), rates_of="recommended"),
-    "recommended rand-lgi": Line(_recommended("gapsl/rand-lgi"), rates_of="recommended"),
-    "recommended non-gda": Line(_recommended("gapsl/non-gda"), rates_of="recommended"),
-    "recommended rand-gda": Line(_recommended("gapsl/rand-gda"), rates_of="recommended"),
-    "recommended psl": Line(_recommended("psl"), rates_of="recommended"),
-    "recommended sfl": Line(_recommended("sfl"), rates_of="recommended sfl"),
+    # what we recommend with a part taken away: LGI and GDA as they are at the cut,
+    "recommended non-lgi": Line(_recommended(probe_leaders=1.0), rates_of="recommended"),
+    "recommended non-gda": Line(_recommended(probe_pull=0.0), rates_of="recommended"),
+    # the corrections of the loss, one each, and all that moves the halves
+    "recommended uncalibrated": Line(_recommended(calibration="none"), rates_of="recommended"),
+    "recommended unbalanced": Line(_recommended(balance="none"), rates_of="recommended"),
+    "recommended frozen": Line(
+        {"method": "frozen", "balance": "classes"}, rates_of="recommended frozen", halves_learn=False
+    ),
+    # with a part more: the paper's LGI and GDA on the server's gradients, and its regulariser alone
+    "recommended gapsl": Line(_recommended(method="gapsl"), rates_of="recommended"),
+    "recommended penalty": Line(
+        _recommended(method="gapsl", gapsl={"exclusion": "none"}), rates_of="recommended"
+    ),
+    # averaged, with all the rest of it but the probes, which averaging makes needless
+    "recommended sfl": Line(_recommended(method="sfl", probes=0), rates_of="recommended sfl"),
+    # calibration alone, of both halves
+    "psl prior": Line({"method": "psl", "calibration": "prior"}, rates_of="psl prior"),
     # one device alone: the first, unless a sweep says which
     "single": Line({"method": "single"}, rates_of="single"),
 }
@@ -58,6 +69,6 @@ LINES: Mapping[str, Line] = {
 METHODS_OF_PAPER = ("gapsl", "sfl", "epsl", "vanilla", "psl")
 TABLE = (*METHODS_OF_PAPER, "frozen", "central", "recommended")
 HEADLINE = ("recommended", "sfl")
-ABLATION_LGI = ("gapsl", "non-lgi", "rand-lgi", "recommended", "recommended non-lgi", "recommended rand-lgi")
-ABLATION_GDA = ("gapsl", "non-gda", "rand-gda", "recommended", "recommended non-gda", "recommended rand-gda")
-WITHOUT_ALIGNMENT = ("recommended psl", "recommended sfl")
+ABLATION_LGI = ("gapsl", "non-lgi", "rand-lgi")
+ABLATION_GDA = ("gapsl", "non-gda", "rand-gda")
+PARTS = tuple(line for line in LINES if line.startswith("recommended"))
