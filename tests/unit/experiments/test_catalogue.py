@@ -10,12 +10,13 @@ from gapsl.experiments.catalogue import EXPERIMENTS, SCALES, Scale, find, find_s
 from gapsl.experiments.catalogue.lines import TABLE
 from gapsl.experiments.planned import Planned
 from gapsl.experiments.store import Result
+from gapsl.training.config import preset
 
 NAMES = {
     "table1", "table2", "table3", "curves", "converged-accuracy", "converged-time", "accuracy-vs-devices",
     "accuracy-vs-alpha", "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy",
     "selection-ratio", "dispersion", "leader-vs-single", "threshold", "ablation-lgi", "ablation-gda",
-    "robustness", "feature-shift", "cost", "readings",
+    "ablation-recommended", "robustness", "feature-shift", "cost", "readings",
 }  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def test_names_are_found_groups_taken_apart_and_the_nearest_told() -> None:
     assert [experiment.name for experiment in find(["ablations", "table1", "table1"])] == [
         "ablation-lgi",
         "ablation-gda",
+        "ablation-recommended",
         "table1",
     ]
     assert len(find(["all"])) == len(EXPERIMENTS)
@@ -63,8 +65,8 @@ def test_names_are_found_groups_taken_apart_and_the_nearest_told() -> None:
 
 def test_full_is_the_papers_setting_to_the_letter() -> None:
     full = SCALES["full"]
-    for workload, preset in (("cifar10", "paper-cifar10-vgg16"), ("cifar100", "paper-cifar100-vit")):
-        paper = compose(preset_name=preset)
+    for workload, name in (("cifar10", "paper-cifar10-vgg16"), ("cifar100", "paper-cifar100-vit")):
+        paper = compose(preset_name=name)
         points = [p for p in EXPERIMENTS["table1"].points(full, nothing) if p.workload == workload]
         ours = [p for p in points if p.line == "gapsl" and p.partition == "non-iid"]
         assert [point.seed for point in ours] == [0, 1, 2]
@@ -82,6 +84,13 @@ def test_every_table_has_the_baselines_and_what_we_recommend() -> None:
         for workload in {point.workload for point in points}:
             assert {p.line for p in points if p.workload == workload} == set(TABLE)
     assert {"frozen", "central", "recommended"} < set(TABLE)
+
+
+def test_the_recommended_settings_are_those_of_the_preset_but_for_the_rates_that_are_searched() -> None:
+    ours = [p for p in EXPERIMENTS["table1"].points(SCALES["reduced"], anything) if p.line == "recommended"]
+    for name, value in preset("recommended").items():
+        if not name.endswith("optimizer"):
+            assert {getattr(point.run.config, name) for point in ours} == {value}
 
 
 def test_seeds_are_as_many_as_the_claims_need() -> None:

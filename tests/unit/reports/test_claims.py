@@ -331,7 +331,7 @@ def test_traffic_and_time() -> None:
 
 def test_goals() -> None:
     def verdict(name: str, rule: Rule) -> Verdict:
-        made = Made(REDUCED).fill(rule, "table1", "table2", "table3", "ablation-lgi", "ablation-gda")
+        made = Made(REDUCED).fill(rule, "table1", "table2", "table3", "ablation-recommended")
         return judged(name, made).verdict
 
     above = by_line(recommended=0.6, gapsl=0.6, sfl=0.5, frozen=0.5, psl=0.4)
@@ -341,6 +341,10 @@ def test_goals() -> None:
     assert verdict("no-harm", by_line(recommended=0.3, gapsl=0.3, psl=0.304)) is HOLDS
     assert verdict("no-harm", by_line(recommended=0.3, gapsl=0.3, psl=0.31)) is NOT
     assert verdict("lead-stays", by_line()) is HOLDS
+    assert verdict("alignment-helps", by_line(recommended=0.6, non_lgi=0.5, non_gda=0.2)) is HOLDS
+    assert verdict("alignment-helps", by_line(recommended=0.6, non_lgi=0.6, non_gda=0.2)) is PART
+    assert verdict("level-with-averaging", by_line(recommended=0.45, sfl=0.455)) is HOLDS
+    assert verdict("level-with-averaging", by_line(recommended=0.45, sfl=0.47)) is NOT
 
 
 def test_differences_are_told_with_their_interval_or_their_values() -> None:

@@ -41,7 +41,11 @@ def test_every_experiment_that_is_no_table_is_a_figure() -> None:
 
 def test_figures_have_the_papers_panels(shown: dict[str, Picture]) -> None:
     counts = {name: len(picture.panels) for name, picture in shown.items()}
-    four, three, one = ("curves", "cost"), ("robustness",), ("feature-shift", "readings")
+    four, three, one = (
+        ("curves", "cost"),
+        ("robustness",),
+        ("feature-shift", "readings", "ablation-recommended"),
+    )
     for name, count in counts.items():
         assert count == (4 if name in four else 3 if name in three else 1 if name in one else 2), name
     assert not any(picture.empty or picture.missing for picture in shown.values())

@@ -82,7 +82,7 @@ _LISTED = (
         "ablation-recommended",
         OURS,
         "what is recommended with a part taken away, or added",
-        (Grid(PARTS, seeds="core", priority=CORE), Grid(("psl prior",), seeds="core", priority=STUDY)),
+        (Grid(PARTS, seeds="core", priority=CORE),),
     ),
     Experiment("psl-vs-sfl", "Fig. 2", "training and test of PSL and SFL", (Grid(("psl", "sfl")),)),
     Experiment("angle-vs-alpha", "Fig. 3", "accuracy and mean angle of PSL and SFL by skew", OVER_ALPHA),

@@ -20,6 +20,19 @@ LINES: Mapping[str, str] = {
     "rand-gda": "Rand-GDA",
     "single": "one device alone",
 }
+# What is recommended with a part taken away or added.
+PARTS: Mapping[str, str] = {
+    "recommended": "recommended",
+    "recommended non-lgi": "everybody leads on the probes (no LGI)",
+    "recommended non-gda": "nobody is pulled (no GDA)",
+    "recommended uncalibrated": "devices' loss not calibrated",
+    "recommended unbalanced": "server's loss not balanced",
+    "recommended frozen": "halves frozen, server's loss balanced",
+    "recommended gapsl": "and GAPSL on the server's gradients",
+    "recommended penalty": "and GAPSL's regulariser, nobody excluded",
+    "recommended sfl": "SFL, calibrated and balanced alike",
+    "psl prior": "PSL, both halves calibrated",
+}
 MODELS: Mapping[str, str] = {"vgg16": "VGG-16", "vit-base": "ViT-Base", "vit-micro": "ViT"}
 DATASETS: Mapping[str, str] = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 PARTITIONS: Mapping[str, str] = {"iid": "IID", "non-iid": "non-IID"}
@@ -31,6 +44,11 @@ def line_name(line: str) -> str:
         return LINES[line]
     first, _, rest = line.partition(" ")
     return f"{first} {LINES[rest]}" if rest in LINES else line
+
+
+def part_name(line: str) -> str:
+    """Return what a line has less or more than what is recommended."""
+    return PARTS[line]
 
 
 def workload_name(workload: str, scale: Scale) -> str:

@@ -33,6 +33,7 @@ FIGURES: Mapping[str, Callable[[Evidence], Picture]] = {
     "threshold": selection.threshold,
     "ablation-lgi": ablations.ablation_lgi,
     "ablation-gda": ablations.ablation_gda,
+    "ablation-recommended": ablations.ablation_recommended,
     "robustness": robustness.robustness,
     "feature-shift": ours.feature_shift,
     "cost": ours.cost,

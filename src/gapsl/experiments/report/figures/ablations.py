@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from gapsl.experiments.catalogue.lines import PARTS
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.parts import TEST_ACCURACY, bars
 from gapsl.experiments.report.looks import look_of
-from gapsl.experiments.report.measures import accuracy
-from gapsl.experiments.report.naming import line_name, workload_name
-from gapsl.experiments.report.panels import Bars, Picture
-from gapsl.experiments.report.shown import distinct
-
-BASES = {"gapsl": "", "recommended": "recommended "}  # what a variant's name begins with
+from gapsl.experiments.report.measures import accuracy, by_seed
+from gapsl.experiments.report.naming import line_name, part_name, workload_name
+from gapsl.experiments.report.panels import Bars, Picture, Rows
+from gapsl.experiments.report.spread import estimate
 
 
 def ablation_lgi(evidence: Evidence) -> Picture:
@@ -25,20 +24,25 @@ def ablation_gda(evidence: Evidence) -> Picture:
 
 def ablation(evidence: Evidence, part: str, variants: tuple[str, str]) -> Picture:
     """Return bars for the whole and for its variants, a panel a workload."""
-    bases = {line_name(line): line for line in distinct(BASES)}
-    shown = {f"with {part}": ("gapsl", None), **{line_name(name): (name, name) for name in variants}}
-    shown["without alignment (PSL)"] = ("psl", "psl")
+    shown = {f"with {part}": "gapsl", **{line_name(name): name for name in variants}}
+    shown["without alignment (PSL)"] = "psl"
     panels = []
     for workload in evidence.scale.workloads:
         series, missing = [], []
-        for label, (look, variant) in shown.items():
-            places = {
-                group: Place(base if variant is None else BASES[base] + variant, workload)
-                for group, base in bases.items()
-            }
-            own, without = bars(evidence, label, look_of(look), {**places}, accuracy)
+        for label, line in shown.items():
+            own, without = bars(evidence, label, look_of(line), {"GAPSL": Place(line, workload)}, accuracy)
             series.append(own)
             missing += without
         title = f"{workload_name(workload, evidence.scale)}, non-IID"
-        panels.append(Bars(title, TEST_ACCURACY, list(bases), series, missing=missing))
+        panels.append(Bars(title, TEST_ACCURACY, ["GAPSL"], series, missing=missing))
     return Picture(panels)
+
+
+def ablation_recommended(evidence: Evidence) -> Picture:
+    """Return the accuracy of what is recommended, with a part taken away or added."""
+    found = {line: estimate(by_seed(evidence.runs(Place(line)), accuracy)) for line in PARTS}
+    rows = {part_name(line): each for line, each in found.items() if each is not None}
+    missing = [part_name(line) for line, each in found.items() if each is None]
+    title = f"recommended, {workload_name('cifar10', evidence.scale)}, non-IID"
+    panel = Rows(title, TEST_ACCURACY, rows, found["recommended"], look_of("recommended"), missing)
+    return Picture([panel], columns=1, height=1.2 + 0.22 * max(len(rows), 4))

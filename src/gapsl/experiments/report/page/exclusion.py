@@ -19,7 +19,7 @@ from gapsl.experiments.report.page.numbers import NOTHING
 from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.store import Result
 
-LINES = ("gapsl", "recommended", "non-lgi", "rand-lgi", "rand-gda")
+LINES = ("gapsl", "recommended gapsl", "non-lgi", "rand-lgi", "rand-gda")
 LEGEND = (
     "CIFAR-10 at alpha 0.1. A device that is not kept in a round is not in the server's update, and its "
     "half does not learn. *Reached*: the share of a class's samples that got into the server's updates, "

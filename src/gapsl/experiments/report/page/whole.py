@@ -37,7 +37,10 @@ def page(evidence: Evidence, folder: str | None) -> str:
         ),
         "Differences, paired by seed": pairs(evidence),
         "What is recommended": paragraphs(
-            recommended(evidence), "What we ask of it, judged as the paper's claims are:", one_by_one(goals)
+            recommended(evidence),
+            gallery.show("ablation-recommended"),
+            "What we ask of it, judged as the paper's claims are:",
+            one_by_one(goals),
         ),
         "Ablations": paragraphs(ablations(evidence), gallery.show("ablation-lgi", "ablation-gda")),
         "Who is kept, and which classes are starved": exclusion(evidence),
