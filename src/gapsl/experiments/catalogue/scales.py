@@ -102,7 +102,6 @@ REDUCED = Scale(
             {
                 "dataset": "cifar10",
                 "train_samples": 10_000,
-                "test_samples": 4_000,  # ten devices take them ten times, at every evaluation
                 "validation": 0.1,
                 "model": "vgg16",
                 "cut": 4,
