@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: $(VENV)/.ready  ## Train PSL, SFL and GAPSL on real digits and compare them (about a minute).
 	rm -rf runs/demo
-	$(BIN)/gapsl compare --methods psl,sfl,gapsl --dataset digits --devices 10 --partition dirichlet:0.1 \
+	$(BIN)/gapsl compare --methods psl,sfl,gapsl,frozen,recommended --dataset digits --devices 10 --partition dirichlet:0.1 \
 	  --rounds 200 --evaluate-every 10 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
 	  --out runs/demo --plots
 

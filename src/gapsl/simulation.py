@@ -57,7 +57,7 @@ DEFAULT_EPOCHS = 20
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 # Settings that may change between two processes of one run without making it another.
-INCIDENTAL = {"data_dir", "tensorboard", "checkpoint_every", "keep_checkpoints"}
+INCIDENTAL = {"data_dir", "label", "tensorboard", "checkpoint_every", "keep_checkpoints"}
 
 GivenModel = nn.Module | Split
 GivenData = Source | tuple[Dataset[Any], Dataset[Any]]

@@ -25,6 +25,7 @@ import gapsl
 from gapsl.api import compose
 from gapsl.cli.main import app
 from gapsl.strategies.registry import METHODS
+from gapsl.training.config import preset
 
 ESCAPE = "\x1b"
 KNOWN_METHODS = dict(METHODS)  # before any test registers one of its own
@@ -280,6 +281,22 @@ def test_the_table_of_a_comparison_is_whole_and_plain(comparison: tuple[Path, st
         assert name in header
     rows = [line.split()[0] for line in lines[lines.index(header) + 1 :][:2]]
     assert rows == ["psl", "gapsl"], "in the order they were asked for"
+
+
+def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launcher, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = cli.run("compare", *TINY, "--methods", "psl,recommended", "--out", out, env={"COLUMNS": "80"})
+    assert ended.code == 0, ended.stderr
+    rows = [line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("psl", "recommended"))]
+    assert rows == ["psl", "recommended"]
+    ours = result_of(out / "recommended-seed0")
+    assert (ours["method"], ours["label"]) == ("psl", "recommended")
+    for name, value in preset("recommended").items():
+        if name == "device_optimizer":
+            assert ours["config"][name]["lr"] == value["lr"]
+        else:
+            assert ours["config"][name] == value
+    assert "label" not in result_of(out / "psl-seed0")
 
 
 # --- on a terminal

@@ -16,11 +16,12 @@ from gapsl.cli.show import finished_runs, show_runs
 from gapsl.errors import GapslError, InputError
 from gapsl.experiments.pool import Job, lay_out, run_jobs, runs_in
 from gapsl.interrupt import Interrupt
+from gapsl.registry import nearest
 from gapsl.reports.plots import figure
 from gapsl.reports.progress import Board
 from gapsl.simulation import prepare
 from gapsl.strategies.registry import METHODS
-from gapsl.training.config import Config, make_config
+from gapsl.training.config import Config, make_config, merge, preset, presets
 from gapsl.training.folder import RunFolder
 
 EPILOG = (
@@ -31,7 +32,9 @@ EPILOG = (
 
 def compare(
     out: Annotated[Path, typer.Option(help="Folder for all runs; each gets its own inside.")],
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "psl,sfl,gapsl",
+    methods: Annotated[
+        str, typer.Option(help="Methods, or presets that name one (recommended), separated by commas.")
+    ] = "psl,sfl,gapsl",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one a core.")
@@ -87,15 +90,30 @@ def compare(
             raise InputError(f"a comparison takes {option}, not the setting {name}; leave it out")
     jobs = []
     for seed in numbers(seeds):
-        for method in dict.fromkeys(METHODS.canonical(name) for name in words(methods, "methods")):
-            values = {**base.model_dump(mode="json"), **base.sections, "method": method, "seed": seed}
-            name = f"{method.replace('/', '-')}-seed{seed}"
+        for entry, own in entries(words(methods, "methods")).items():
+            values = merge(base.model_dump(mode="json"), base.sections, own, {"seed": seed})
+            name = f"{entry.replace('/', '-')}-seed{seed}"
             jobs.append(Job(name, out / name, make_config(values)))
     if plots:
         figure(1, 1)  # says now, and not after all training, if there is nothing to draw with
     with Board(output, quiet=quiet) as board:
         prepare(jobs[0].config, progress=board.download)  # bad input shows here, before any run starts
     finish(out, lay_out(out, jobs), workers=workers, quiet=quiet, plots=plots)
+
+
+def entries(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each method, or of each preset that names one, by what it is called."""
+    found: dict[str, dict[str, Any]] = {}
+    named = {name: values for name in presets() if "method" in (values := preset(name))}
+    for name in names:
+        if name in named:
+            found[name] = {**named[name], "label": name}
+        elif name in METHODS:
+            method = METHODS.canonical(name)
+            found[method] = {"method": method}
+        else:
+            raise InputError(f"unknown method {name!r}; {nearest(name, [*METHODS, *named])}")
+    return found
 
 
 def finish(

@@ -13,7 +13,7 @@ from gapsl.cli.running import output
 from gapsl.data import load_partition
 from gapsl.errors import InputError
 from gapsl.experiments.pool import runs_in
-from gapsl.reports.table import LEGEND, comparison
+from gapsl.reports.table import LEGEND, called, comparison
 from gapsl.simulation import take_source
 from gapsl.training.folder import RunFolder
 
@@ -86,10 +86,11 @@ def draw(
     for run in runs:
         found = plots.mean_angles(list(run.records()))
         if found is not None:
-            matrices.setdefault(run.config()[0].method, []).append(found)
+            config = run.config()[0]
+            matrices.setdefault(config.label or config.method, []).append(found)
     if matrices:
         drawn.append(folder / "angles.png")
-        order = list(dict.fromkeys(result["method"] for result in results))
+        order = list(dict.fromkeys(called(result) for result in results))
         means = {m: np.nanmean(matrices[m], axis=0) for m in order if m in matrices}
         plots.plot_angles(means, drawn[-1])
     return drawn

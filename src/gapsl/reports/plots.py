@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapsl.errors import InputError
+from gapsl.reports.table import called
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw device_mean over the rounds, the band from the worst to the best device, and the ensemble."""
     methods: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
-        methods.setdefault(result["method"], []).append(result)
+        methods.setdefault(called(result), []).append(result)
     drawn = figure(7.2, 4.2)
     axes = drawn.subplots()
     for colour, (method, runs) in zip(_cycle(len(methods)), methods.items(), strict=True):

@@ -13,11 +13,16 @@ OVER_DEVICES = ("device_std", "device_min", "device_max")
 HEADINGS = {"device_mean": "mean", "device_std": "std", "device_min": "min", "device_max": "max"}
 
 
+def called(result: Mapping[str, Any]) -> str:
+    """Return what a run is called: its label, or its method."""
+    return str(result.get("label") or result["method"])
+
+
 def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table with a row a method, in the order given; several seeds become mean ± spread."""
     methods: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
-        methods.setdefault(result["method"], []).append(result)
+        methods.setdefault(called(result), []).append(result)
     table = Table(title=title(results), title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     table.add_column("method", style="bold", no_wrap=True)
     for name in ACCURACIES:

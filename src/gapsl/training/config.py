@@ -139,6 +139,9 @@ class Config(BaseModel):
     )
     checkpoint_every: int = Field(20, ge=1, description="rounds between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept")
+    label: str | None = Field(
+        None, min_length=1, max_length=40, description="what tables and plots call the run; unset: its method"
+    )
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
 
     device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:N or mps")
@@ -271,9 +274,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def presets() -> dict[str, Path]:
+    """Return the presets that ship with gapsl, by name."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
 def preset(name: str) -> dict[str, Any]:
-    """Return the values of a preset that ships with gapsl."""
-    known = {path.stem: path for path in PRESETS.glob("*.yaml")}
+    """Return the values of a preset."""
+    known = presets()
     if name not in known:
         raise InputError(f"unknown preset {name!r}; {nearest(name, known)}")
     return read_yaml(known[name])

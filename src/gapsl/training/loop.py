@@ -304,6 +304,7 @@ class Training:
         result = {
             "schema": RESULT_SCHEMA,
             "method": self.strategy_name,
+            **({"label": self.config.label} if self.config.label else {}),
             "seed": self.config.seed,
             "rounds": self.total_rounds,
             "rounds_per_epoch": self.rounds_per_epoch,
