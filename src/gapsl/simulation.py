@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,9 @@ from gapsl.data.probes import Probes
 from gapsl.errors import InputError
 from gapsl.fleets.local import LocalFleet
 from gapsl.halves import Half
+from gapsl.losses import check_loss, make_losses
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
-from gapsl.strategies.balance import BalancedCrossEntropy
 from gapsl.strategies.base import Setting, Strategy
-from gapsl.strategies.calibration import PriorCalibration
 from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.passes import Loss, Passes, cross_entropy
@@ -47,7 +45,7 @@ from gapsl.strategies.registry import METHODS
 from gapsl.streams import global_stream, numpy_stream
 from gapsl.training.config import Config, OptimizerConfig
 from gapsl.training.device import Device
-from gapsl.training.faults import Faults, FaultyDevice, FlippedLoss, make_faults
+from gapsl.training.faults import Faults, FaultyDevice, make_faults
 from gapsl.training.fleet import Split as EvaluationSplit
 from gapsl.training.loop import Training, participants
 
@@ -104,15 +102,12 @@ def prepare(
             f"{config.method} has no devices that could misbehave; leave out faults, or this method"
         )
     fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where, faults)
-    if faults is not None and faults.kind == "flip":
-        loss = FlippedLoss(loss, faults.devices)
-    calibration = calibrated(loss, config, fleet.devices, classes=len(source.classes))
-    common = calibration if calibration is not None and config.calibration_for == "both" else None
+    losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = Passes(
         make_half(halves.server, config.server_optimizer, total_rounds),
         seed=config.seed,
-        loss=common or balanced(loss, config, fleet.devices),
-        device_loss=None if common is not None else calibration,
+        loss=losses.server,
+        device_loss=losses.device,
     )
     setting = Setting(
         seed=config.seed,
@@ -138,7 +133,7 @@ def prepare(
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
         identity=run_identity(config, source.fingerprint, partition),
-        calibration=calibration,
+        calibration=losses.calibration,
         common_ground=make_common_ground(config),
     )
 
@@ -293,34 +288,6 @@ def checked(halves: Split, config: Config, source: Source) -> CutReport:
     )
 
 
-def check_loss(loss: Loss) -> None:
-    """Refuse a loss that cannot be called the way it will be, before anything is trained."""
-    function = loss.forward if isinstance(loss, nn.Module) else loss
-    try:
-        inspect.signature(function).bind("logits", "labels", "device")
-    except TypeError as error:
-        raise InputError(
-            f"a loss is called as loss(logits, labels, device) and returns the batch's mean: {error}"
-        ) from None
-    except ValueError:  # a builtin that does not tell its arguments
-        pass
-
-
-def calibrated(
-    loss: Loss, config: Config, devices: Mapping[int, DeviceInfo], *, classes: int
-) -> PriorCalibration | None:
-    """Return the loss without the devices' label frequencies, if the configuration asks for it."""
-    if config.calibration == "none":
-        return None
-    declared = {device: info.label_counts for device, info in devices.items()}
-    return PriorCalibration(
-        loss,
-        classes=classes,
-        tau=config.calibration_tau,
-        counts=declared if config.calibration_counts == "declared" else None,
-    )
-
-
 def make_common_ground(config: Config) -> CommonGround | None:
     """Return what holds the halves together, if the configuration asks for it.
 
@@ -330,15 +297,6 @@ def make_common_ground(config: Config) -> CommonGround | None:
     if config.probes == 0:
         return None
     return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr, config.probe_leaders)
-
-
-def balanced(loss: Loss, config: Config, devices: Mapping[int, DeviceInfo]) -> Loss:
-    """Return the loss with all classes counting alike, if the configuration asks for it."""
-    if config.balance == "none":
-        return loss
-    if loss is not cross_entropy:
-        raise InputError("balance = classes weights the cross-entropy; with another loss, set balance = none")
-    return BalancedCrossEntropy([info.label_counts for _, info in sorted(devices.items())])
 
 
 def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
