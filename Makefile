@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## Train PSL, SFL and GAPSL on real digits and compare them (about a minute).
+demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (about a minute).
 	rm -rf runs/demo
 	$(BIN)/gapsl compare --methods psl,sfl,gapsl,frozen,recommended --dataset digits --devices 10 --partition dirichlet:0.1 \
 	  --rounds 200 --evaluate-every 10 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
