@@ -287,7 +287,9 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
     out = tmp_path / "out"
     ended = cli.run("compare", *TINY, "--methods", "psl,recommended", "--out", out, env={"COLUMNS": "80"})
     assert ended.code == 0, ended.stderr
-    rows = [line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("psl ", "recommended "))]
+    rows = [
+        line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("psl ", "recommended "))
+    ]
     assert rows == ["psl", "recommended"]
     ours = result_of(out / "recommended-seed0")
     assert (ours["method"], ours["label"]) == ("psl", "recommended")

@@ -9,7 +9,7 @@ from typing import Any
 Record = dict[str, Any]
 
 # What a record has one number of, by the name it has in both.
-NUMBERS = ("loss", "angle_mean", "dispersion", "ratio", "threshold")
+NUMBERS = ("loss", "angle_mean", "dispersion", "ratio", "threshold", "apart")
 
 
 def windows(records: Iterable[Record], devices: int) -> list[dict[str, Any]]:
@@ -46,6 +46,9 @@ def summary(rounds: Sequence[Record], devices: int) -> dict[str, Any]:
         entry["kept"] = statistics.fmean(len(record["kept"]) for record in chosen)
         entry["kept_share"] = shares("kept", chosen, devices)
         entry["leader_share"] = shares("leader", chosen, devices)
+    led = [record for record in rounds if "probe_leaders" in record]
+    if led:
+        entry["probe_leader_share"] = shares("probe_leaders", led, devices)
     # A method that measures angles in one of several exchanges of a round does not say whose they are.
     scored = [r for r in rounds if "scores" in r and len(r["scores"]) == len(present(r))]
     if scored:

@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "gapsl half": {"participation": 0.5},
     "sfl": {"method": "sfl", "sfl": {"interval": 2}, "validation": 0.1},
     "central": {"method": "central"},
+    "probed": {"method": "psl", "probes": 2, "probe_leaders": 0.5, "participation": 0.5},
 }
 
 Made = tuple[Planned, RunFolder, dict[str, Any]]
@@ -103,13 +104,14 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
     for window, numbers in zip(stored["windows"], ([1, 2, 3], [4, 5, 6], [7]), strict=True):
         rounds = [record for record in records if record["round"] in numbers]
         expected = {"round": numbers[-1], "loss": mean(r["loss"] for r in rounds)}
-        for name in ("angle_mean", "ratio", "threshold"):
+        for name in ("angle_mean", "ratio", "threshold", "apart"):
             known = [r[name] for r in rounds if name in r]
             if known:
                 expected[name] = mean(known)
         scores: dict[int, list[float]] = {device: [] for device in range(4)}
         dispersions, kept = [], {device: [] for device in range(4)}
         led: dict[int, list[bool]] = {device: [] for device in range(4)}
+        agreed: dict[int, list[bool]] = {device: [] for device in range(4)}
         for record in rounds:
             devices = sorted(map(int, record["losses"]))
             if "angles" in record:
@@ -127,6 +129,8 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
             for device in devices if "kept" in record else []:
                 kept[device].append(device in record["kept"])
                 led[device].append(device in record["leader"])
+            for device in devices if "probe_leaders" in record else []:
+                agreed[device].append(device in record["probe_leaders"])
         if dispersions:
             expected["scores"] = [mean(own) if own else None for own in scores.values()]
             expected["dispersion"] = mean(dispersions)
@@ -134,11 +138,14 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
             expected["kept"] = mean(len(record["kept"]) for record in rounds)
             expected["kept_share"] = [mean(own) if own else None for own in kept.values()]
             expected["leader_share"] = [mean(own) if own else None for own in led.values()]
+        if any(agreed.values()):
+            expected["probe_leader_share"] = [mean(own) if own else None for own in agreed.values()]
         assert set(window) == set(expected)
         for name, value in expected.items():
             assert alike(window[name], value), name
     assert ("scores" in stored["windows"][0]) == (kind != "central")
     assert ("kept" in stored["windows"][0]) == kind.startswith("gapsl")
+    assert ("probe_leader_share" in stored["windows"][0]) == (kind == "probed")
 
 
 def mean(values: Any) -> float:

@@ -122,7 +122,9 @@ def result_of(point: Point, accuracy: float, *, epochs: float = 3.0, **final: An
             }
             for i, end in enumerate(ends)
         ],
-        "windows": [window(config.method, end, i, devices) for i, end in enumerate(ends)],
+        "windows": [
+            window(config.method, end, i, devices, probed=config.probes > 0) for i, end in enumerate(ends)
+        ],
         "label_counts": [labels_of(i) for i in range(devices)],
         "elapsed": 3.0 * rounds,
         "made": dict(MADE),
@@ -134,7 +136,7 @@ def labels_of(device: int) -> list[int]:
     return [100 * (c in (device % CLASSES, (device + 1) % CLASSES)) for c in range(CLASSES)]
 
 
-def window(method: str, end: int, index: int, devices: int) -> dict[str, Any]:
+def window(method: str, end: int, index: int, devices: int, *, probed: bool) -> dict[str, Any]:
     """Return what is recorded up to an evaluation: later devices agree more."""
     entry: dict[str, Any] = {"round": end, "loss": 2.0 / (index + 1)}
     if method.startswith(ANGLED):
@@ -144,4 +146,6 @@ def window(method: str, end: int, index: int, devices: int) -> dict[str, Any]:
         shares = [(i + 1) / devices for i in range(devices)]
         entry |= {"ratio": 0.2 + 0.1 * index, "threshold": 1.4, "kept": sum(shares)}
         entry |= {"kept_share": shares, "leader_share": shares}
+    if probed:
+        entry |= {"apart": 0.01, "probe_leader_share": [i / devices for i in range(devices)]}
     return entry

@@ -13,7 +13,7 @@ from gapsl.experiments.report.draw import draw, in_rows, legend_columns
 from gapsl.experiments.report.evidence import Place
 from gapsl.experiments.report.figures import FIGURES, pictures
 from gapsl.experiments.report.looks import look_of
-from gapsl.experiments.report.measures import faulty_devices
+from gapsl.experiments.report.measures import faulty_devices, told_apart
 from gapsl.experiments.report.panels import Bars, Dots, Lines, Picture, Rows
 from gapsl.experiments.report.write import draw_figures
 from gapsl.reports.plots import save
@@ -44,7 +44,7 @@ def test_figures_have_the_papers_panels(shown: dict[str, Picture]) -> None:
     four, three, one = (
         ("curves", "cost"),
         ("robustness",),
-        ("feature-shift", "readings", "ablation-recommended"),
+        ("feature-shift", "readings", "ablation-recommended", "separation"),
     )
     for name, count in counts.items():
         assert count == (4 if name in four else 3 if name in three else 1 if name in one else 2), name
@@ -90,6 +90,17 @@ def test_only_honest_devices_count_among_faulty_ones(whole: Made, shown: dict[st
     curve = next(curve for curve in panel.curves if curve.label == "PSL")
     assert list(curve.x) == [0, 1, 2, 3]
     assert curve.y[3].mean == pytest.approx(100 * mean(honest))
+
+
+def test_faulty_devices_are_told_apart_by_their_place_among_the_honest(whole: Made) -> None:
+    (run,) = whole.evidence().runs(Place("psl", sweep="faults", at="noise:1")).values()
+    (faulty,) = faulty_devices(run)
+    # Made up: a device's score falls with its number, and how often it leads on probes grows.
+    assert told_apart(run, "scores") == pytest.approx(100 * (9 - faulty) / 9)
+    (ours,) = whole.evidence().runs(Place("recommended", sweep="faults", at="noise:1")).values()
+    assert told_apart(ours, "probe_leader_share", sign=-1) == pytest.approx(100 * (9 - faulty) / 9)
+    (clean, *_) = whole.evidence().runs(Place("psl")).values()
+    assert told_apart(clean, "scores") is None
 
 
 def test_devices_are_shown_by_score_with_one_seed(shown: dict[str, Picture]) -> None:

@@ -49,7 +49,9 @@ def test_noise_has_the_size_of_what_it_replaces():
 CORRECTED = {"calibration": "prior", "calibration_for": "devices", "balance": "classes"}
 
 
-@pytest.mark.parametrize("settings", [{}, {"calibration": "prior"}, CORRECTED], ids=["plain", "prior", "both"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"calibration": "prior"}, CORRECTED], ids=["plain", "prior", "both"]
+)
 def test_a_flipped_device_gets_and_gives_the_opposite_gradient(settings):
     honest, faulty = (prepared(method="psl", faults=faults, **settings) for faults in ("none", "flip:1"))
     (bad,) = make_faults("flip:1", devices=3, seed=0).devices

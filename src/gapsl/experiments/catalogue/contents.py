@@ -50,6 +50,7 @@ TABLE_3 = (Grid(TABLE, workloads=BOTH, sweep="alpha", seeds="sweep", priority=SW
 OVER_ALPHA = (Grid(("psl", "sfl")), Grid(("psl", "sfl"), sweep="alpha"))
 SINGLES = Grid(("single",), sweep="single")
 FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended", "recommended non-lgi")
+TOLD_APART = ("psl", "psl prior", "gapsl", "recommended")
 
 _LISTED = (
     Experiment("table1", "Table I", "accuracy and epochs to converge, five methods, IID and not", TABLE_1),
@@ -126,6 +127,12 @@ _LISTED = (
         OURS,
         "one to three devices with flipped gradients, random labels or noise",
         (Grid(FACING_FAULTS), Grid(FACING_FAULTS, sweep="faults")),
+    ),
+    Experiment(
+        "separation",
+        OURS,
+        "whether angles tell faulty devices from honest ones, before and after calibration",
+        (Grid(TOLD_APART, sweep="faults"),),
     ),
     Experiment(
         "feature-shift",

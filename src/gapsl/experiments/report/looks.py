@@ -33,6 +33,7 @@ LOOKS: Mapping[str, Look] = {
     "rand-lgi": Look("#B8D8EA", "^"),
     "non-gda": Look("#66A9D1", "s"),
     "rand-gda": Look("#B8D8EA", "^"),
+    "psl prior": Look("#F2C879", "D"),
     "single": Look("#888888", "o"),
 }
 ADAPTIVE = LOOKS["gapsl"]

@@ -95,6 +95,20 @@ def faulty_devices(result: Result) -> tuple[int, ...]:
     return () if faults is None else faults.devices
 
 
+def told_apart(result: Result, name: str, *, sign: int = 1) -> float | None:
+    """Return how well a recorded list tells faulty devices from honest ones: 100 always, 50 not at all.
+
+    It is the share of all pairs of a faulty and an honest device in which the faulty one has the larger
+    number, or the smaller with sign -1; a tie counts half.
+    """
+    faulty = faulty_devices(result)
+    numbers = [(device, own) for device, own in enumerate(over_devices(result, name)) if own is not None]
+    bad = [sign * own for device, own in numbers if device in faulty]
+    good = [sign * own for device, own in numbers if device not in faulty]
+    pairs = [(own > other) + (own == other) / 2 for own in bad for other in good]
+    return 100 * fmean(pairs) if pairs else None
+
+
 def accuracy_without(result: Result, left_out: Collection[int]) -> float | None:
     """Return the mean accuracy of all devices but some."""
     kept = [own for device, own in enumerate(device_accuracies(result)) if device not in left_out]

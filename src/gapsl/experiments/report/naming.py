@@ -18,6 +18,7 @@ LINES: Mapping[str, str] = {
     "rand-lgi": "Rand-LGI",
     "non-gda": "Non-GDA",
     "rand-gda": "Rand-GDA",
+    "psl prior": "PSL, calibrated",
     "single": "one device alone",
 }
 # What is recommended with a part taken away or added.

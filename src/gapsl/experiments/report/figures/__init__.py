@@ -35,6 +35,7 @@ FIGURES: Mapping[str, Callable[[Evidence], Picture]] = {
     "ablation-gda": ablations.ablation_gda,
     "ablation-recommended": ablations.ablation_recommended,
     "robustness": robustness.robustness,
+    "separation": robustness.separation,
     "feature-shift": ours.feature_shift,
     "cost": ours.cost,
     "readings": ours.readings,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.catalogue.contents import FACING_FAULTS
+from statistics import fmean
+
+from gapsl.experiments.catalogue.contents import FACING_FAULTS, TOLD_APART
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.sweeps import lines_by
-from gapsl.experiments.report.measures import honest_accuracy
-from gapsl.experiments.report.panels import Picture
+from gapsl.experiments.report.looks import Look, look_of
+from gapsl.experiments.report.measures import Measure, by_seed, honest_accuracy, told_apart
+from gapsl.experiments.report.naming import line_name
+from gapsl.experiments.report.panels import Bars, Picture, Series
 from gapsl.experiments.report.shown import distinct
+from gapsl.experiments.report.spread import Estimate, estimate
+from gapsl.experiments.store import Result
 
 KINDS = {
     "flip": "flipped gradients",
@@ -42,3 +48,42 @@ def robustness(evidence: Evidence) -> Picture:
         label = "accuracy of honest devices (%)"
         panels.append(lines_by(evidence, title, "faulty devices", label, places, ticks, honest_accuracy))
     return Picture(panels, columns=3, says="On the test set, mean over the devices that are not faulty.")
+
+
+def separation(evidence: Evidence) -> Picture:
+    """Return how well angles tell faulty devices from honest ones, by what the angles are of."""
+    shown: dict[str, tuple[str, Look, Measure]] = {
+        f"gradients, {line_name(line)}": (line, look_of(line), by_gradients) for line in TOLD_APART
+    }
+    shown["probes, recommended"] = ("recommended", Look("#7A5195"), by_probes)
+    series, missing = [], []
+    for label, (line, look, measure) in shown.items():
+        values = [over_counts(evidence, line, kind, measure) for kind in KINDS]
+        series.append(Series(label, look, values))
+        if None in values:
+            missing.append(label)
+    label = "pairs told apart (%)"
+    return Picture(
+        [Bars("by mean angle to the others", label, list(KINDS.values()), series, missing=missing)],
+        says="Of all pairs of a faulty and an honest device, those in which the faulty one is further from "
+        "the others: 100 always, 50 by chance. Runs with one to three faulty devices, each counted alike.",
+    )
+
+
+def by_gradients(result: Result) -> float | None:
+    """Return what the angles between gradients on the server tell."""
+    return told_apart(result, "scores")
+
+
+def by_probes(result: Result) -> float | None:
+    """Return what the devices' answers to probes tell: a faulty one should lead less often."""
+    return told_apart(result, "probe_leader_share", sign=-1)
+
+
+def over_counts(evidence: Evidence, line: str, kind: str, measure: Measure) -> Estimate | None:
+    """Return a measure's mean over the numbers of faulty devices, by seed."""
+    places = {count: place for count, place in fault_places(evidence, line, kind).items() if count}
+    each = [by_seed(evidence.runs(place), measure) for place in places.values()]
+    found = [values for values in each if values]
+    seeds = set.intersection(*(set(values) for values in found)) if found else set()
+    return estimate({seed: fmean(values[seed] for values in found) for seed in sorted(seeds)})
