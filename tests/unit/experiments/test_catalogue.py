@@ -16,7 +16,7 @@ NAMES = {
     "table1", "table2", "table3", "curves", "converged-accuracy", "converged-time", "accuracy-vs-devices",
     "accuracy-vs-alpha", "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy",
     "selection-ratio", "dispersion", "leader-vs-single", "threshold", "ablation-lgi", "ablation-gda",
-    "ablation-recommended", "robustness", "separation", "feature-shift", "cost", "readings",
+    "ablation-recommended", "robustness", "separation", "feature-shift", "cost", "length", "readings",
 }  # fmt: skip
 
 

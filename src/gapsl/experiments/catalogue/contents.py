@@ -50,6 +50,7 @@ TABLE_3 = (Grid(TABLE, workloads=BOTH, sweep="alpha", seeds="sweep", priority=SW
 OVER_ALPHA = (Grid(("psl", "sfl")), Grid(("psl", "sfl"), sweep="alpha"))
 SINGLES = Grid(("single",), sweep="single")
 FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended", "recommended non-lgi")
+OVER_LENGTH = ("sfl", "psl", "frozen", "recommended")
 TOLD_APART = ("psl", "psl prior", "gapsl", "recommended")
 
 _LISTED = (
@@ -146,6 +147,12 @@ _LISTED = (
         OURS,
         "accuracy against bytes and against seconds, the runs of table1 on CIFAR-10",
         (Grid(TABLE, partitions=EITHER, seeds="core", priority=CORE),),
+    ),
+    Experiment(
+        "length",
+        OURS,
+        "accuracy by length of training: whether what is compared has converged",
+        (Grid(OVER_LENGTH, sweep="length", priority=STUDY),),
     ),
     Experiment(
         "readings",

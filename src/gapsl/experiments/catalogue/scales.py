@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gapsl.errors import InputError
 from gapsl.experiments.catalogue import sweeps
-from gapsl.experiments.catalogue.sweeps import Sweep, alphas, ends, fleets, singles
+from gapsl.experiments.catalogue.sweeps import Sweep, alphas, ends, fleets, lengths, singles
 from gapsl.experiments.planned import Settings
 from gapsl.registry import nearest
 from gapsl.training.config import merge, preset
@@ -88,7 +88,12 @@ FULL = Scale(
         "cifar100": Workload(preset("paper-cifar100-vit")),
     },
     seeds={"headline": 3, "core": 3, "sweep": 3, "rest": 3},
-    sweeps={**COMMON, "devices": fleets((10, 20, 30, 40)), "alpha": alphas(0.9, 0.7, 0.5, 0.3)},
+    sweeps={
+        **COMMON,
+        "devices": fleets((10, 20, 30, 40)),
+        "alpha": alphas(0.9, 0.7, 0.5, 0.3),
+        "length": lengths("epochs", 40, 80, 160),
+    },
 )
 
 # The noise of a constant rate is several points at the end of so short a run.
@@ -147,6 +152,7 @@ REDUCED = Scale(
         # As many passes over the data as with 10 devices: the paper counts epochs.
         "devices": {**fleets((10,)), **fleets((40,), rounds=200, evaluate_every=20)},
         "alpha": alphas(0.9, 0.3),
+        "length": lengths("rounds", 400, 800, 1600),
     },
 )
 
@@ -174,6 +180,7 @@ SMOKE = Scale(
         **{name: ends(sweep) for name, sweep in COMMON.items()},
         "devices": fleets((4, 6)),
         "alpha": alphas(0.9, 0.3),
+        "length": lengths("rounds", 3, 6),
         "single": ends(singles(4)),
     },
 )

@@ -22,6 +22,11 @@ def fleets(sizes: Iterable[int], **length: Any) -> Sweep:
     return {str(size): {"devices": size, **length} for size in sizes}
 
 
+def lengths(unit: str, *values: int) -> Sweep:
+    """Return lengths of training, in rounds or epochs."""
+    return {str(value): {unit: value} for value in values}
+
+
 def singles(devices: int) -> Sweep:
     """Return one point for each device that trains alone."""
     return {str(device): {"single": {"device": device}} for device in range(devices)}

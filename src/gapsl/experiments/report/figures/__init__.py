@@ -38,6 +38,7 @@ FIGURES: Mapping[str, Callable[[Evidence], Picture]] = {
     "separation": robustness.separation,
     "feature-shift": ours.feature_shift,
     "cost": ours.cost,
+    "length": sweeps.by_length,
     "readings": ours.readings,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gapsl.experiments.catalogue.contents import OVER_LENGTH
 from gapsl.experiments.catalogue.lines import TABLE
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.parts import TEST_ACCURACY, swept
@@ -44,6 +45,19 @@ def by_alpha(evidence: Evidence) -> Picture:
             for workload in evidence.scale.workloads
         ]
     )
+
+
+def by_length(evidence: Evidence) -> Picture:
+    """Return the accuracy by length of training; every length has a schedule of its own."""
+    lengths = evidence.sweep("length")
+    places = {
+        line: {float(i): Place(line, sweep="length", at=at) for i, at in enumerate(lengths)}
+        for line in OVER_LENGTH
+    }
+    (unit,) = {unit for settings in evidence.scale.sweeps["length"].values() for unit in settings}
+    ticks = {float(i): at for i, at in enumerate(lengths)}
+    title = f"{workload_name('cifar10', evidence.scale)}, non-IID"
+    return Picture([lines_by(evidence, title, unit, TEST_ACCURACY, places, ticks, accuracy)])
 
 
 def over_alpha(

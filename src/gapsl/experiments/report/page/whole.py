@@ -50,7 +50,9 @@ def page(evidence: Evidence, folder: str | None) -> str:
             "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy", "leader-vs-single"
         ),
         "How many lead, how many are kept": gallery.show("selection-ratio", "dispersion", "threshold"),
-        "Beyond the paper": gallery.show("robustness", "separation", "feature-shift", "cost", "readings"),
+        "Beyond the paper": gallery.show(
+            "robustness", "separation", "feature-shift", "cost", "length", "readings"
+        ),
         "The claims, one by one": one_by_one(claims),
         "Where the paper contradicts itself": bullets(CONTRADICTIONS),
         "How it was run": how_it_was_run(evidence),
