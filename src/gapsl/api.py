@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gapsl.assembly import GivenData
 from gapsl.data.download import Progress
 from gapsl.errors import InputError
 from gapsl.models import Split
 from gapsl.reports.tensorboard import TensorBoard
-from gapsl.simulation import GivenData, prepare
+from gapsl.simulation import prepare
 from gapsl.strategies.passes import Loss, cross_entropy
 from gapsl.training.checkpoint import Checkpoints, read_tensors
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml

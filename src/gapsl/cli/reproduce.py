@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from gapsl.assembly import compute_device, take_source
 from gapsl.cli import running
 from gapsl.cli.running import errors, output
 from gapsl.errors import InputError
@@ -33,7 +34,6 @@ from gapsl.experiments.report.write import write_report
 from gapsl.experiments.store import Store
 from gapsl.interrupt import Interrupt
 from gapsl.reports.progress import Board, clock
-from gapsl.simulation import compute_device, take_source
 
 RESULTS = Path("results")
 DOCS = Path("docs")

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from gapsl.assembly import take_source
 from gapsl.cli import running
 from gapsl.cli.running import output
 from gapsl.data import load_partition
 from gapsl.errors import InputError
 from gapsl.experiments.pool import runs_in
 from gapsl.reports.table import LEGEND, called, comparison
-from gapsl.simulation import take_source
 from gapsl.training.folder import RunFolder
 
 

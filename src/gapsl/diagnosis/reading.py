@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.assembly import limited
 from gapsl.data import load_partition, load_source
 from gapsl.diagnosis.evidence import Evaluation, Evidence, Labels, Round
 from gapsl.errors import InputError
-from gapsl.simulation import DEFAULT_EPOCHS, limited
+from gapsl.simulation import DEFAULT_EPOCHS
 from gapsl.training.config import Config, merge, read_yaml
 from gapsl.training.folder import RunFolder
 

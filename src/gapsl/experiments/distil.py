@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.assembly import take_source
 from gapsl.data import load_partition
 from gapsl.errors import InputError
 from gapsl.experiments.planned import Planned
 from gapsl.experiments.store import SCHEMA
 from gapsl.experiments.windows import Record, windows
-from gapsl.simulation import take_source
 from gapsl.training.config import Config
 from gapsl.training.environment import describe_environment
 from gapsl.training.folder import RunFolder

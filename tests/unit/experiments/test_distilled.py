@@ -12,11 +12,11 @@ import pytest
 
 import gapsl
 from gapsl.api import compose
+from gapsl.assembly import take_source
 from gapsl.errors import TrainingStopped
 from gapsl.experiments.distil import distil, distil_failure
 from gapsl.experiments.planned import Planned, of_config
 from gapsl.experiments.store import Store, as_text
-from gapsl.simulation import take_source
 from gapsl.training.folder import RunFolder
 
 TINY: dict[str, Any] = {

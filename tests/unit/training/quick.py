@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from gapsl.api import compose
+from gapsl.assembly import take_model, take_partition, take_source
 from gapsl.data import Batches, make_transform
-from gapsl.simulation import prepare, take_model, take_partition, take_source
+from gapsl.simulation import prepare
 
 QUICK = {
     "dataset": "digits", "train_samples": 120, "test_samples": 40, "partition": "iid", "devices": 3,
