@@ -1,0 +1,1 @@
+"""Studies: quick experiments from which it was decided what to build."""

@@ -1,0 +1,98 @@
+"""The page of the study, written from the stored results alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from studies.runs import CATALOGUE, GROUPS, Group
+from studies.task import HELD_OUT, PICTURES, Setting
+
+Record = Mapping[str, Any]
+
+COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("devices %", "device_mean", lambda value: f"{100 * value:.1f}"),
+    ("worst device %", "device_min", lambda value: f"{100 * value:.1f}"),
+    ("ensemble %", "ensemble", lambda value: f"{100 * value:.1f}"),
+    ("merged %", "merged", lambda value: f"{100 * value:.1f}"),
+    ("training loss", "training_loss", lambda value: f"{value:.2f}"),
+    ("drift", "drift", lambda value: f"{value:.3f}"),
+    ("apart", "apart", lambda value: f"{value:.3f}"),
+)
+GONE = Group("No longer in the catalogue", "Stored results of runs that are not made any more.")
+
+
+def write_page(records: Sequence[Record]) -> str:
+    """Return the whole page in Markdown."""
+    known = {run.name: run.group for run in CATALOGUE}
+    parts = [introduction(records)]
+    for key, group in {**GROUPS, "": GONE}.items():
+        own = [r for r in records if known.get(r["name"], "") == key]
+        beside = [r for r in records if r["name"] in group.beside]
+        if own:
+            parts.append(f"## {group.title}\n\n{group.caption}\n\n{table([*beside, *own], known)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def introduction(records: Sequence[Record]) -> str:
+    """Return what a reader has to know before the tables."""
+    setting = Setting()
+    seeds = sorted({r["seed"] for r in records})
+    commits = ", ".join(sorted({short(r["commit"]) for r in records}))
+    error = 100 * math.sqrt(0.25 / HELD_OUT)  # at most: that of a half
+    return f"""# Keeping halves together: a study with a small net
+
+Written by `python -m studies.small_net --table` from `studies/results.jsonl`, where every number is from.
+
+Devices that train halves of their own drift apart when they see different classes. These runs compare
+remedies, one thing changed at a time, to choose what to build. They are small, their accuracies are those on
+validation pictures, and some settings were chosen by them. The comparison of the methods is
+[results.md](results.md), on test pictures that nothing here has seen.
+
+- **Data**: {PICTURES:,} of CIFAR-10's training pictures, averaged to 16×16 pixels, {HELD_OUT:,} of them
+  held out; {setting.devices} devices, partition `{setting.partition}`; batches of {setting.batch_size},
+  shifted and mirrored.
+- **Net**: seven convolutions with group normalisation, the first four on the device; a linear classifier.
+- **Training**: SGD with momentum {setting.momentum:g}, {setting.warm_up} rounds of warm-up, then a cosine;
+  the server's learning rate is {setting.server_lr:g}. A device gets the gradient of its own loss.
+- **Measured** once, after the last round, on the held-out pictures: the accuracy of the devices on average
+  and of the worst of them; of an *ensemble*, which adds up what all halves make of a picture; and of one half
+  with their mean weights, *merged*. *Drift* is the distance of a half's weights from the start, relative to
+  their length there; *apart* that of the halves' activations from their mean, relative to it. The training
+  loss is the server's over the last tenth of the rounds: a plain, a balanced and a calibrated one do not
+  compare.
+- **Seeds**: {", ".join(map(str, seeds))}; a row says how many of them it has. They draw the partition, too.
+  ± is the standard deviation over seeds. The held-out pictures alone leave a standard error of up to
+  {error:.1f} points for one model, so small differences between two rows mean nothing.
+- **Commits**: {commits}."""
+
+
+def short(commit: str | None) -> str:
+    """Return a commit as one quotes it, with what is said about changes to it."""
+    number, plus, changes = (commit or "unknown").partition("+")
+    return f"`{number[:9]}{plus}{changes}`"
+
+
+def table(records: Sequence[Record], known: Mapping[str, str]) -> str:
+    """Return a table with a row for every run and number of rounds, in the catalogue's order."""
+    order = {name: place for place, name in enumerate(known)}
+    why = {run.name: run.why for run in CATALOGUE}
+    rows: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        rows.setdefault((record["name"], record["rounds"]), []).append(record)
+    titles = ["run", "rounds", "seeds", *(title for title, _, _ in COLUMNS), "why"]
+    lines = [titles, ["---"] * len(titles)]
+    for (name, rounds), found in sorted(
+        rows.items(), key=lambda row: (order.get(row[0][0], len(order)), row[0])
+    ):
+        numbers = [spread([r[key] for r in found], shown) for _, key, shown in COLUMNS]
+        lines.append([f"`{name}`", str(rounds), str(len(found)), *numbers, why.get(name, "")])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread(values: Sequence[float], shown: Callable[[float], str]) -> str:
+    """Return the mean of some values, with their standard deviation where there is more than one."""
+    mean = shown(statistics.fmean(values))
+    return f"{mean} ± {shown(statistics.stdev(values))}" if len(values) > 1 else mean
