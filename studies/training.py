@@ -14,7 +14,7 @@ from gapsl.data import Batches, Source, make_evaluation_transform, make_partitio
 from gapsl.data.probes import Probes
 from gapsl.data.transform import crop_flip
 from gapsl.halves import Half, average, weights_of
-from gapsl.strategies.common_ground import apart, leader_of, members_of, pulls
+from gapsl.strategies.common_ground import apart, leader_of, members_of, pulls, scores_of
 from gapsl.streams import global_stream, random_subset, torch_stream
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
@@ -168,7 +168,7 @@ class Training:
 
     def leaders(self, round: int, ground: Ground, seen: dict[int, Tensor]) -> tuple[int, ...]:
         """Return the devices that lead this round."""
-        agreeing = members_of(seen, ground.leaders)
+        agreeing = members_of(seen, scores_of(seen), ground.leaders)
         if not ground.at_random:
             return agreeing
         return random_subset(len(seen), len(agreeing), self.seed, "leaders", round=round)

@@ -30,6 +30,11 @@ def make_losses(
     loss: Loss, config: Config, devices: Mapping[int, DeviceInfo], faults: Faults | None, *, classes: int
 ) -> Losses:
     """Return the losses that a configuration asks for; devices that flip gradients flip both."""
+    if config.balance != "none" and config.calibration != "none" and config.calibration_for == "both":
+        raise InputError(
+            f"calibration = {config.calibration} for both halves already makes all classes count alike; "
+            "set balance = none, or calibration_for = devices"
+        )
     calibration = calibrated(flipped(loss, faults), config, devices, classes=classes)
     if calibration is not None and config.calibration_for == "both":
         return Losses(calibration, None, calibration)

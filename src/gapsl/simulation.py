@@ -45,6 +45,7 @@ from gapsl.training.fleet import Split as EvaluationSplit
 from gapsl.training.loop import Training, participants
 
 DEFAULT_EPOCHS = 20
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {"data_dir", "label", "tensorboard", "checkpoint_every", "keep_checkpoints"}
@@ -76,20 +77,16 @@ def prepare(
 
     check_loss(loss)
     strategy_class = METHODS[config.method]
-    if strategy_class.pooled and partition.shift is not None:
+    refuse_useless(config, strategy_class, partition)
+    if config.probes and any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()):
         raise InputError(
-            f"{config.method} has all data in one place, so no device shifts it ({partition.spec}); "
-            "leave out the +shift, or this method"
+            "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
         )
     present = participants(config.devices, config.participation)
     per_epoch = math.ceil(sum(partition.sizes) / (present * (config.batch_size - config.probes)))
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    if faults is not None and strategy_class.pooled:
-        raise InputError(
-            f"{config.method} has no devices that could misbehave; leave out faults, or this method"
-        )
     fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where, faults)
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = Passes(
@@ -125,6 +122,28 @@ def prepare(
         calibration=losses.calibration,
         common_ground=make_common_ground(config),
     )
+
+
+def refuse_useless(config: Config, strategy: type[Strategy], partition: Partition) -> None:
+    """Refuse settings that would do nothing with a method."""
+    if strategy.pooled and partition.shift is not None:
+        raise InputError(
+            f"{config.method} has all data in one place, so no device shifts it ({partition.spec}); "
+            "leave out the +shift, or this method"
+        )
+    if strategy.pooled and config.faults != "none":
+        raise InputError(
+            f"{config.method} has no devices that could misbehave; leave out faults, or this method"
+        )
+    if strategy.in_turn and config.probes:
+        raise InputError(
+            f"{config.method} has one device at a time, and nobody to agree with on probes; set probes = 0"
+        )
+    if strategy.one_loss and config.calibration != "none" and config.calibration_for == "devices":
+        raise InputError(
+            f"in {config.method} devices get the gradient of the server's own loss; "
+            "set calibration_for = both, or calibration = none"
+        )
 
 
 def make_common_ground(config: Config) -> CommonGround | None:

@@ -17,8 +17,8 @@ from gapsl.data.transform import make_evaluation_transform
 from gapsl.errors import InputError
 from gapsl.streams import torch_stream
 
-LEAVES = 14  # more of them make smaller patches; so many leave some large ones visible
-POOL = 1024  # drawn once; a run's rounds take turns through them
+LEAVES = 48  # many small ones: two such pictures tell as much about a half as four with a few large ones
+POOL = 512  # drawn once; a run's rounds take turns through them
 AT_ONCE = 128
 
 
@@ -32,7 +32,7 @@ def dead_leaves(count: int, channels: int, height: int, width: int, generator: t
     pictures = uniform(count, channels, 1, 1).expand(-1, -1, height, width).clone()
     for _ in range(LEAVES):
         centre = uniform(2, count, 1, 1) * 2.4 - 1.2  # some reach in from outside
-        radius = uniform(2, count, 1, 1).square() * 0.9 + 0.08
+        radius = uniform(2, count, 1, 1).square() * 0.45 + 0.05
         turned = uniform(count, 1, 1) * math.pi
         x, y = right - centre[0], down - centre[1]
         along = (x * turned.cos() + y * turned.sin()) / radius[0]

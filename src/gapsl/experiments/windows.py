@@ -46,9 +46,9 @@ def summary(rounds: Sequence[Record], devices: int) -> dict[str, Any]:
         entry["kept"] = statistics.fmean(len(record["kept"]) for record in chosen)
         entry["kept_share"] = shares("kept", chosen, devices)
         entry["leader_share"] = shares("leader", chosen, devices)
-    led = [record for record in rounds if "probe_leaders" in record]
-    if led:
-        entry["probe_leader_share"] = shares("probe_leaders", led, devices)
+    probed = [record["probe_scores"] for record in rounds if "probe_scores" in record]
+    if probed:
+        entry["probe_scores"] = [mean_of(device, probed) for device in range(devices)]
     # A method that measures angles in one of several exchanges of a round does not say whose they are.
     scored = [r for r in rounds if "scores" in r and len(r["scores"]) == len(present(r))]
     if scored:
@@ -77,6 +77,12 @@ def scores(rounds: Sequence[Record], devices: int) -> list[float | None]:
         for device, score in zip(present(record), record["scores"], strict=True):
             found[device].append(score)
     return [statistics.fmean(own) if own else None for own in found]
+
+
+def mean_of(device: int, rounds: Sequence[dict[str, float]]) -> float | None:
+    """Return the mean of a device's numbers over the rounds that have one."""
+    own = [record[str(device)] for record in rounds if str(device) in record]
+    return statistics.fmean(own) if own else None
 
 
 def shares(name: str, rounds: Sequence[Record], devices: int) -> list[float | None]:

@@ -63,6 +63,8 @@ class Strategy(ABC):
     section: ClassVar[str | None] = None  # where its parameters stand in a configuration
     parameters: ClassVar[type[Parameters]] = Parameters
     pooled: ClassVar[bool] = False  # True: one device has everybody's data (a baseline, not split learning)
+    in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
+    one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 
     def __init__(self, server: Passes, setting: Setting) -> None:
         self.server, self.setting = server, setting

@@ -19,6 +19,7 @@ from torch import Tensor
 from gapsl.alignment.geometry import pairwise_angles
 from gapsl.alignment.leader import consistency_scores, select
 from gapsl.strategies.exchange import Outcome, Reply, Upload
+from gapsl.strategies.passes import all_finite
 
 TINY = 1e-12
 
@@ -43,34 +44,50 @@ class CommonGround:
         """Return an outcome whose replies have the pull at the probes' rows.
 
         A device that a method left out of the round is led back all the same; one whose numbers were not
-        finite skips its step.
+        finite, at the probes or elsewhere, skips its step and leads nobody.
         """
-        sound = {d: seen for d, seen in sorted(self._seen.items()) if d not in outcome.skipped}
+        sick = {device for device, seen in self._seen.items() if not all_finite(seen)}
+        left_out = sick | set(outcome.skipped)
+        sound = {d: seen for d, seen in sorted(self._seen.items()) if d not in left_out}
         found: dict[int, Tensor] = {}
         details: dict[str, Any] = dict(outcome.details)
         if sound:
-            members = members_of(sound, self.share)
+            scores = scores_of(sound)
+            members = members_of(sound, scores, self.share)
             leader = leader_of(sound, members)
             found = pulls(sound, leader, self.weight)
-            details["apart"] = apart(sound, leader)
+            if len(sound) > 1:
+                details["apart"] = apart(sound, leader)
+                details["probe_scores"] = dict(zip(sound, scores.tolist(), strict=True))
             if self.share < 1:
                 details["probe_leaders"] = list(members)
         replies: dict[int, Reply] = {}
         for device, reply in outcome.replies.items():
             pull = found.get(device, torch.zeros_like(self._seen[device]))
-            step = reply.step or device in found
+            # Where the probes are not finite, the half is not either: no gradient of its is to be trusted.
+            step = device not in sick and (reply.step or device in found)
             replies[device] = Reply(torch.cat([reply.gradient, pull]), step)
-        return replace(outcome, replies=replies, details=details)
+        skipped = tuple(sorted(left_out & set(outcome.replies)))
+        return replace(outcome, replies=replies, details=details, skipped=skipped)
 
 
-def members_of(seen: Mapping[int, Tensor], share: float) -> tuple[int, ...]:
-    """Return the devices that lead: this share of them, those first whose angles to the others are small."""
+def scores_of(seen: Mapping[int, Tensor]) -> Tensor:
+    """Return each device's mean angle to the others on the probes, in ascending device id."""
+    return consistency_scores(pairwise_angles(rows_of(seen)))
+
+
+def members_of(seen: Mapping[int, Tensor], scores: Tensor, share: float) -> tuple[int, ...]:
+    """Return the devices that lead: this share of them, those that agree most first."""
     devices = sorted(seen)
     if share == 1:
         return tuple(devices)
-    rows = torch.stack([seen[device].flatten() for device in devices])
-    scores = consistency_scores(pairwise_angles(rows))
-    return tuple(devices[i] for i in select(scores, share, nonzero=rows.any(dim=1).cpu()))
+    nonzero = rows_of(seen).any(dim=1).cpu()
+    return tuple(devices[i] for i in select(scores, share, nonzero=nonzero))
+
+
+def rows_of(seen: Mapping[int, Tensor]) -> Tensor:
+    """Return what the devices make of the probes as rows, in ascending device id."""
+    return torch.stack([seen[device].flatten() for device in sorted(seen)])
 
 
 def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:

@@ -25,6 +25,7 @@ class Vanilla(Strategy):
     summary = "vanilla split learning: devices take turns and hand the client half to the next"
     section: ClassVar[str | None] = "vanilla"
     parameters: ClassVar[type[Parameters]] = VanillaParameters
+    in_turn: ClassVar[bool] = True
     holder: int | None = None  # who has the client-side model
     left: int = 0  # mini-batches left in its turn
 

@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "gapsl half": {"participation": 0.5},
     "sfl": {"method": "sfl", "sfl": {"interval": 2}, "validation": 0.1},
     "central": {"method": "central"},
-    "probed": {"method": "psl", "probes": 2, "probe_leaders": 0.5, "participation": 0.5},
+    "probed": {"method": "psl", "probes": 2, "participation": 0.5},
 }
 
 Made = tuple[Planned, RunFolder, dict[str, Any]]
@@ -111,7 +111,7 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
         scores: dict[int, list[float]] = {device: [] for device in range(4)}
         dispersions, kept = [], {device: [] for device in range(4)}
         led: dict[int, list[bool]] = {device: [] for device in range(4)}
-        agreed: dict[int, list[bool]] = {device: [] for device in range(4)}
+        agreed: dict[int, list[float]] = {device: [] for device in range(4)}
         for record in rounds:
             devices = sorted(map(int, record["losses"]))
             if "angles" in record:
@@ -129,8 +129,8 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
             for device in devices if "kept" in record else []:
                 kept[device].append(device in record["kept"])
                 led[device].append(device in record["leader"])
-            for device in devices if "probe_leaders" in record else []:
-                agreed[device].append(device in record["probe_leaders"])
+            for device, score in record.get("probe_scores", {}).items():
+                agreed[int(device)].append(score)
         if dispersions:
             expected["scores"] = [mean(own) if own else None for own in scores.values()]
             expected["dispersion"] = mean(dispersions)
@@ -139,13 +139,13 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
             expected["kept_share"] = [mean(own) if own else None for own in kept.values()]
             expected["leader_share"] = [mean(own) if own else None for own in led.values()]
         if any(agreed.values()):
-            expected["probe_leader_share"] = [mean(own) if own else None for own in agreed.values()]
+            expected["probe_scores"] = [mean(own) if own else None for own in agreed.values()]
         assert set(window) == set(expected)
         for name, value in expected.items():
             assert alike(window[name], value), name
     assert ("scores" in stored["windows"][0]) == (kind != "central")
     assert ("kept" in stored["windows"][0]) == kind.startswith("gapsl")
-    assert ("probe_leader_share" in stored["windows"][0]) == (kind == "probed")
+    assert ("probe_scores" in stored["windows"][0]) == (kind == "probed")
 
 
 def mean(values: Any) -> float:

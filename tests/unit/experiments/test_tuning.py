@@ -11,7 +11,7 @@ from gapsl.errors import InputError
 from gapsl.experiments.catalogue import Experiment, Grid, Scale, Workload, wanted
 from gapsl.experiments.catalogue.lines import LINES, TABLE
 from gapsl.experiments.catalogue.scales import Rates, rates
-from gapsl.experiments.catalogue.tuning import chosen, search, searched_partition
+from gapsl.experiments.catalogue.tuning import ranked, search, searched_partition
 from gapsl.experiments.planned import Planned
 from gapsl.experiments.store import Result
 
@@ -37,34 +37,54 @@ def outcomes(runs: Mapping[Rates, Planned], *validation: float | None) -> dict[s
 
 
 def test_the_best_on_the_validation_split_is_chosen_whatever_the_test_set_says() -> None:
-    runs = search(SCALE, "cifar10", "psl", "iid")
+    runs = search(SCALE, "cifar10", "psl", "iid").trials
     found = {
         run.key: ended(validation, test)
         for run, validation, test in zip(runs.values(), (0.2, 0.6, 0.5), (0.9, 0.1, 0.8), strict=True)
     }
-    assert chosen(runs, found.get) == Rates(0.05, 0.1)
+    assert ranked(runs, found.get) == [Rates(0.05, 0.1), Rates(0.005, 0.1), Rates(0.5, 0.1)]
 
 
 def test_nothing_is_chosen_before_all_have_ended() -> None:
-    runs = search(SCALE, "cifar10", "psl", "iid")
-    found = outcomes(runs, 0.2, 0.6, 0.5)
-    for run in runs.values():
+    searched = search(SCALE, "cifar10", "psl", "iid")
+    found = outcomes(searched.trials, 0.2, 0.6, 0.5)
+    for run in searched.trials.values():
         missing = {key: result for key, result in found.items() if key != run.key}
-        assert chosen(runs, missing.get) is None
+        assert searched.finalists(missing.get) is None
+        assert searched.chosen(missing.get) is None
+    assert searched.chosen(found.get) is None, "the finalists have not"
+
+
+def test_the_best_two_trials_are_run_at_full_length_and_the_better_of_those_is_taken() -> None:
+    searched = search(SCALE, "cifar10", "psl", "iid")
+    found = outcomes(searched.trials, 0.2, 0.6, 0.5)
+    finalists = searched.finalists(found.get)
+    assert finalists is not None
+    assert list(finalists) == [Rates(0.05, 0.1), Rates(0.005, 0.1)]
+    assert [run.config.rounds for run in finalists.values()] == [3, 3]
+    found |= outcomes(finalists, 0.7, 0.8)
+    assert searched.chosen(found.get) == Rates(0.005, 0.1), "it learns more slowly, and more"
 
 
 def test_a_failed_run_is_the_worst_and_of_equals_the_first_is_taken() -> None:
-    runs = search(SCALE, "cifar10", "psl", "iid")
-    assert chosen(runs, outcomes(runs, None, 0.1, 0.1).get) == Rates(0.05, 0.1)
-    assert chosen(runs, outcomes(runs, None, None, 0.0).get) == Rates(0.005, 0.1)
-    assert chosen(runs, outcomes(runs, None, None, None).get) == Rates(0.005, 0.1), (
-        "the tamest is what is left"
-    )
+    runs = search(SCALE, "cifar10", "psl", "iid").trials
+
+    def best(*validation: float | None) -> Rates:
+        order = ranked(runs, outcomes(runs, *validation).get)
+        assert order is not None
+        return order[0]
+
+    assert best(None, 0.1, 0.1) == Rates(0.05, 0.1)
+    assert best(None, None, 0.0) == Rates(0.005, 0.1)
+    assert best(None, None, None) == Rates(0.005, 0.1), "the tamest is what is left"
 
 
 def test_every_line_of_the_tables_has_the_same_grid_on_the_first_seed() -> None:
     for line in TABLE:
-        runs = search(SCALE, "cifar10", line, "dirichlet:0.1")
+        searched = search(SCALE, "cifar10", line, "dirichlet:0.1")
+        runs = searched.trials
+        assert list(searched.full) == list(runs)
+        assert {run.config.rounds for run in searched.full.values()} == {3}
         assert list(runs) == (list(RATES[:1]) if line == "frozen" else list(RATES)), line
         for tried, run in runs.items():
             assert (run.config.device_optimizer.lr, run.config.server_optimizer.lr) == tried
@@ -103,18 +123,26 @@ def test_the_plan_wants_the_search_first_and_then_what_it_chose() -> None:
     experiment = Experiment("x", "ours", "a test", (Grid(("psl", "frozen"), sweep="alpha"),))
     first = wanted([experiment], SCALE, lambda key: None)
     searched = search(SCALE, "cifar10", "psl", "dirichlet:0.9")
-    assert {run.key for run in searched.values()} < {run.key for run in first.runs}
+    assert {run.key for run in searched.trials.values()} < {run.key for run in first.runs}
     assert len(first.runs) == 4, "three for psl, one for frozen, whose halves have no rate"
     assert [run.config.partition for run in first.open] == ["dirichlet:0.9"] * 4, "to come, at some rate"
 
     server = search(SCALE, "cifar10", "frozen", "dirichlet:0.9")
-    found = outcomes(searched, 0.1, 0.2, 0.3) | outcomes(server, 0.4)
+    found = outcomes(searched.trials, 0.1, 0.2, 0.3) | outcomes(server.trials, 0.4)
     then = wanted([experiment], SCALE, found.get)
-    assert then.open == []
-    shown = [run for run in then.runs if run.config.method == "psl" and run.key not in found]
-    assert [(run.config.seed, run.config.device_optimizer.lr) for run in shown] == [(0, 0.005), (1, 0.005)]
+    finalists = searched.finalists(found.get)
+    assert finalists is not None
+    assert {run.key for run in finalists.values()} < {run.key for run in then.runs}
+    assert then.open, "which of the two is not known yet"
+
+    found |= outcomes(finalists, 0.4, 0.3) | outcomes(server.finalists(found.get) or {}, 0.5)
+    last = wanted([experiment], SCALE, found.get)
+    assert last.open == []
+    shown = [run for run in last.runs if run.config.method == "psl" and run.config.rounds == 3]
+    chosen = [run for run in shown if run.config.device_optimizer.lr == 0.005]
+    assert [run.config.seed for run in chosen] == [0, 1]
     assert all(run.config.partition == "dirichlet:0.9" for run in shown)
-    assert len(then.runs) == len(first.runs) + len(first.open)
+    assert {run.config.seed for run in shown if run.config.device_optimizer.lr != 0.005} == {0}, "finalists"
 
 
 def test_without_a_grid_nothing_is_searched() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gapsl.strategies import Upload
-from gapsl.strategies.common_ground import CommonGround, apart, leader_of, members_of, pulls
+from gapsl.strategies.common_ground import CommonGround, apart, leader_of, members_of, pulls, scores_of
 from gapsl.strategies.exchange import Outcome, Reply
 
 
@@ -53,7 +53,7 @@ def test_how_far_apart_is_relative_to_the_leader():
 def test_one_device_leads_itself():
     alone = {4: torch.ones(2, 4)}
     assert torch.equal(pulls(alone, everybody(alone), 5.0)[4], torch.zeros(2, 4))
-    assert members_of(alone, 0.2) == (4,)
+    assert members_of(alone, scores_of(alone), 0.2) == (4,)
 
 
 def test_those_who_agree_most_lead_and_a_broken_device_does_not():
@@ -62,22 +62,25 @@ def test_those_who_agree_most_lead_and_a_broken_device_does_not():
     found = {device: common + 0.1 * torch.randn(2, 40) for device in (1, 3, 4, 7, 9)}
     found[3] = torch.randn(2, 40)
     found[7] = torch.zeros(2, 40)
-    assert members_of(found, 1.0) == (1, 3, 4, 7, 9)
-    assert members_of(found, 0.6) == (1, 4, 9)
-    assert set(members_of(found, 0.2)) < {1, 4, 9}
+    scores = scores_of(found)
+    assert members_of(found, scores, 1.0) == (1, 3, 4, 7, 9)
+    assert members_of(found, scores, 0.6) == (1, 4, 9)
+    assert set(members_of(found, scores, 0.2)) < {1, 4, 9}
 
 
 def test_the_record_says_who_leads_unless_all_do():
-    for share, names in ((1.0, {"apart"}), (0.5, {"apart", "probe_leaders"})):
+    always = {"apart", "probe_scores"}
+    for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):
         ground = CommonGround(rows=2, weight=3.0, share=share)
         left = list(ground.without_probes(uploads()))
         outcome = ground.pulled(Outcome({u.device: Reply(torch.zeros(3, 4)) for u in left}, {0: 1.0}))
         assert set(outcome.details) == names
 
 
-def uploads():
+def uploads(devices=3):
     torch.manual_seed(1)
-    return [Upload(device, 1, 0, torch.randn(5, 4), torch.tensor([0, 1, 2, -1, -1])) for device in range(3)]
+    labels = torch.tensor([0, 1, 2, -1, -1])
+    return [Upload(device, 1, 0, torch.randn(5, 4), labels) for device in range(devices)]
 
 
 def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after():
@@ -97,11 +100,14 @@ def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after()
 
 def test_a_device_that_was_left_out_is_led_back_and_one_that_is_not_finite_skips():
     ground = CommonGround(rows=2, weight=3.0)
-    given = uploads()
-    given[2].activations[0] = float("nan")
+    given = uploads(4)
+    given[2].activations[0] = float("nan")  # a sample
+    given[0].activations[-1] = float("inf")  # a probe
     left = list(ground.without_probes(given))
     replies = {u.device: Reply(torch.zeros(3, 4), step=u.device == 0) for u in left}
-    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0}, skipped=(2,)))
-    assert [outcome.replies[d].step for d in range(3)] == [True, True, False]
+    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 3: 1.0}, skipped=(2,)))
+    assert [outcome.replies[d].step for d in range(4)] == [False, True, False, True]
+    assert outcome.skipped == (0, 2)
     assert outcome.replies[1].gradient[3:].abs().max() > 0
-    assert torch.equal(outcome.replies[2].gradient, torch.zeros(5, 4))
+    for device in (0, 2):
+        assert torch.equal(outcome.replies[device].gradient, torch.zeros(5, 4))

@@ -23,6 +23,28 @@ def test_calibration_changes_the_training_of_every_method_under_skew(method):
     assert any(different)
 
 
+@pytest.mark.parametrize("method", ["psl", "gapsl", "sfl", "sfl-v2", "vanilla"])
+def test_calibration_for_the_devices_changes_what_they_get_and_not_the_servers_first_step(method, tmp_path):
+    settings = {**SKEWED, "rounds": 1, "device_optimizer": {"lr": 0.1}}
+    plain = trained(method=method, **settings)
+    other = trained(method=method, calibration="prior", calibration_for="devices", **settings)
+    states = [device_states(training, tmp_path / str(i)) for i, training in enumerate((plain, other))]
+    changed = [
+        any(not torch.equal(a[name], b[name]) for name in a)
+        for a, b in zip(states[0], states[1], strict=True)
+    ]
+    assert any(changed)
+    if method in ("psl", "gapsl"):  # the others have several steps in a round
+        same_state(server_state(plain), server_state(other))
+
+
+def test_settings_that_would_do_nothing_are_refused():
+    with pytest.raises(InputError, match="calibration_for = both"):
+        prepared(method="epsl", calibration="prior", calibration_for="devices", **SKEWED)
+    with pytest.raises(InputError, match="balance = none"):
+        prepared(method="psl", calibration="prior", balance="classes", **SKEWED)
+
+
 def test_tau_zero_is_the_plain_run_to_the_bit():
     plain = trained(method="gapsl", **SKEWED)
     zero = trained(method="gapsl", calibration="prior", calibration_tau=0, **SKEWED)

@@ -1,8 +1,10 @@
 """Runs whose devices share probes: the same traffic, and halves that stay together."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from quick import prepared, same_state, server_state, trained
+from quick import device_states, prepared, same_state, server_state, trained
 
 import gapsl
 from gapsl.data import load_source
@@ -66,19 +68,58 @@ def test_halves_stay_together_under_label_skew():
     assert spread(tied) < 0.7 * spread(loose)
 
 
-@pytest.mark.parametrize(
-    "method", ["gapsl", "epsl", "sfl", "sfl-v2", "vanilla", "frozen", "central", "single"]
-)
-def test_every_method_trains_with_probes(method):
-    trained(method=method, **{**SKEWED, "rounds": 3}, **TIED)
+@pytest.mark.parametrize("method", ["gapsl", "epsl", "sfl", "sfl-v2"])
+def test_probes_change_the_halves_of_every_method_with_devices_side_by_side(method, tmp_path):
+    few = {**SKEWED, "rounds": 3}
+    tied, loose = (
+        device_states(trained(method=method, **few, probes=3, probe_pull=pull), tmp_path / str(pull))
+        for pull in (0.1, 0.0)
+    )
+    assert any(not torch.equal(tied[0][name], loose[0][name]) for name in tied[0])
+
+
+@pytest.mark.parametrize("method", ["vanilla", "central", "single"])
+def test_probes_are_refused_where_one_device_trains_at_a_time(method):
+    with pytest.raises(InputError, match="probes = 0"):
+        prepared(method=method, **SKEWED, **TIED)
+
+
+def test_probes_are_refused_where_they_would_be_in_batch_statistics():
+    with pytest.raises(InputError, match="norm = group"):
+        prepared(method="psl", **SKEWED, **TIED, norm="batch")
+
+
+def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(tmp_path):
+    training = prepared(method="psl", **SKEWED, **TIED)
+    healthy = training.fleet._devices[2].forward
+
+    def sick(round, turn=0, *, learn=True):
+        upload = healthy(round, turn, learn=learn)
+        activations = upload.activations.clone()
+        activations[-1] = float("inf")
+        return replace(upload, activations=activations)
+
+    training.fleet._devices[2].forward = sick
+    before = device_states(training, tmp_path / "before")
+    training.one_round(1)
+    after = device_states(training, tmp_path / "after")
+    assert all(torch.isfinite(value).all() for state in after for value in state.values())
+    assert training.failing == {2: 1}
+    for device in range(4):
+        names = before[device].keys() - {"drawn"}
+        moved = any(not torch.equal(before[device][name], after[device][name]) for name in names)
+        assert moved == (device != 2)
 
 
 def test_records_tell_how_far_apart_the_halves_are(tmp_path):
     out = tmp_path / "run"
     gapsl.train(dataset="digits", method="psl", out=out, **{**SKEWED, "rounds": 5}, **TIED)
-    found = [record["apart"] for record in gapsl.training.folder.RunFolder.open(out).records()]
+    records = list(gapsl.training.folder.RunFolder.open(out).records())
+    found = [record["apart"] for record in records]
     assert found[0] == 0
     assert found[-1] > 0
+    assert list(records[-1]["probe_scores"]) == ["0", "1", "2", "3"]
+    assert min(records[-1]["probe_scores"].values()) > 0
 
 
 def test_a_tied_run_resumes_to_the_bit(tmp_path):

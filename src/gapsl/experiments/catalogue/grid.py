@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gapsl.experiments.catalogue.lines import LINES
 from gapsl.experiments.catalogue.scales import Rates, Scale
 from gapsl.experiments.catalogue.sweeps import PARTITIONS
-from gapsl.experiments.catalogue.tuning import Results, at_rates, chosen, search
+from gapsl.experiments.catalogue.tuning import Results, at_rates, search
 from gapsl.experiments.planned import Planned, Settings, planned
 from gapsl.training.config import merge
 
@@ -42,13 +42,15 @@ class Point:
     sweep: str | None = None  # which sweep `at` is a point of
     rates: Rates | None = None  # the learning rates that were chosen, or are tried here
     searching: bool = False  # made to choose a rate, not to be shown
+    final: bool = False  # one of the best of those, at full length
     settled: bool = True  # False: a rate is not chosen yet, and the run is a stand-in
 
     @property
     def place(self) -> tuple[object, ...]:
         """What tells it from the other points of an experiment."""
         tried = self.rates if self.searching else None
-        return (self.workload, self.partition, self.line, self.sweep, self.at, self.seed, tried)
+        own = (self.workload, self.partition, self.line, self.sweep, self.at, self.seed)
+        return (*own, tried, self.final)
 
 
 def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
@@ -79,16 +81,25 @@ def tuned(
 ) -> Iterator[Point]:
     """Yield the search of a line's learning rates, then its runs, stand-ins while it is open."""
     workload, partition, line, sweep, at = place
-    tried = search(scale, workload, line, settings["partition"])
-    for rates, run in tried.items():
-        where = run.config.partition
-        seed = run.config.seed
-        yield Point(workload, where, line, None, seed, run, priority, rates=rates, searching=True)
-    found = chosen(tried, results) if tried else None
-    settled = found is not None or not tried
-    if not settled:
-        found = next(iter(tried))
+    found: Rates | None = None
+    settled = True
+    if scale.workloads[workload].rates:
+        searched = search(scale, workload, line, settings["partition"])
+        yield from (trial(workload, line, *each, priority) for each in searched.trials.items())
+        finalists = searched.finalists(results) or {}
+        yield from (trial(workload, line, *each, priority, final=True) for each in finalists.items())
+        found = searched.chosen(results)
+        settled = found is not None
+        found = found or next(iter(searched.trials))
     overlay = {} if found is None else at_rates(found)
     for seed in seeds:
         run = planned(settings, overlay, {"seed": seed})
         yield Point(workload, partition, line, at, seed, run, priority, sweep, found, settled=settled)
+
+
+def trial(
+    workload: str, line: str, rates: Rates, run: Planned, priority: int, *, final: bool = False
+) -> Point:
+    """Return a run that is made to choose rates."""
+    where, seed = run.config.partition, run.config.seed
+    return Point(workload, where, line, None, seed, run, priority, rates=rates, searching=True, final=final)

@@ -44,16 +44,17 @@ LINES: Mapping[str, Line] = {
     "rand-lgi": Line({"method": "gapsl/rand-lgi"}, rates_of="gapsl"),
     "non-gda": Line({"method": "gapsl/non-gda"}, rates_of="gapsl"),
     "rand-gda": Line({"method": "gapsl/rand-gda"}, rates_of="gapsl"),
-    # what we recommend with a part taken away: LGI and GDA as they are at the cut,
-    "recommended non-lgi": Line(_recommended(probe_leaders=1.0), rates_of="recommended"),
-    "recommended non-gda": Line(_recommended(probe_pull=0.0), rates_of="recommended"),
-    # the corrections of the loss, one each, and all that moves the halves
+    # what we recommend with a part taken away; what takes the pull away has rates of its own, since the pull
+    # is what allows halves to learn fast, and all its rows are samples
+    "recommended unpulled": Line(_recommended(probes=0), rates_of="recommended unpulled"),
     "recommended uncalibrated": Line(_recommended(calibration="none"), rates_of="recommended"),
     "recommended unbalanced": Line(_recommended(balance="none"), rates_of="recommended"),
     "recommended frozen": Line(
         {"method": "frozen", "balance": "classes"}, rates_of="recommended frozen", halves_learn=False
     ),
-    # with a part more: the paper's LGI and GDA on the server's gradients, and its regulariser alone
+    # with a part more: led by the half that agrees most; the paper's LGI and GDA on the server's gradients;
+    # its regulariser alone
+    "recommended led": Line(_recommended(probe_leaders=0.5), rates_of="recommended"),
     "recommended gapsl": Line(_recommended(method="gapsl"), rates_of="recommended"),
     "recommended penalty": Line(
         _recommended(method="gapsl", gapsl={"exclusion": "none"}), rates_of="recommended"
@@ -62,6 +63,7 @@ LINES: Mapping[str, Line] = {
     "recommended sfl": Line(_recommended(method="sfl", probes=0), rates_of="recommended sfl"),
     # calibration alone, of both halves
     "psl prior": Line({"method": "psl", "calibration": "prior"}, rates_of="psl prior"),
+    "sfl prior": Line({"method": "sfl", "calibration": "prior"}, rates_of="sfl prior"),
     # one device alone: the first, unless a sweep says which
     "single": Line({"method": "single"}, rates_of="single"),
 }
@@ -71,4 +73,4 @@ TABLE = (*METHODS_OF_PAPER, "frozen", "central", "recommended")
 HEADLINE = ("recommended", "sfl")
 ABLATION_LGI = ("gapsl", "non-lgi", "rand-lgi")
 ABLATION_GDA = ("gapsl", "non-gda", "rand-gda")
-PARTS = (*(line for line in LINES if line.startswith("recommended")), "psl prior")
+PARTS = (*(line for line in LINES if line.startswith("recommended")), "psl prior", "sfl prior")

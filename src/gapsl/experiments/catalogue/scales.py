@@ -54,7 +54,11 @@ class Scale:
     workloads: Mapping[str, Workload]
     seeds: Mapping[str, int]  # how many, by what they are for
     sweeps: Mapping[str, Sweep]
-    searched_on: tuple[str, ...] = ("iid", "dirichlet:0.1")  # where learning rates are searched
+    searched_on: tuple[str, ...] = (
+        "iid",
+        "dirichlet:0.1",
+        "dirichlet:0.9",
+    )  # where learning rates are searched
 
     def with_seeds(self, count: int) -> Scale:
         """Return the same with so many seeds everywhere."""
@@ -114,6 +118,8 @@ REDUCED = Scale(
                 "norm": "group",
                 "layout": "channels-last",
                 "batch_size": 16,
+                # So that a rate means the same with 10 devices and with 40, in SFL and in PSL.
+                "device_gradient": "own",
                 "rounds": 800,
                 "evaluate_every": 80,
                 "device_optimizer": COSINE,
@@ -123,7 +129,7 @@ REDUCED = Scale(
                 # What `exact` computes, a third faster; tests compare the two.
                 "gapsl": {"penalty": "finite"},
             },
-            rates=rates((0.1, 0.01, 0.001), (0.05, 0.01)),
+            rates=rates((0.01, 0.001, 0.0001), (0.03, 0.01, 0.003)),
             search={"rounds": 200, "evaluate_every": 200, "test_samples": 100},
         ),
         "cifar100": Workload(
@@ -149,8 +155,11 @@ REDUCED = Scale(
     seeds={"headline": 5, "core": 3, "sweep": 3, "rest": 1},
     sweeps={
         **COMMON,
-        # As many passes over the data as with 10 devices: the paper counts epochs.
-        "devices": {**fleets((10,)), **fleets((40,), rounds=200, evaluate_every=20)},
+        # As many passes over the data and averagings as with 10 devices: the paper counts epochs.
+        "devices": {
+            **fleets((10,)),
+            **fleets((40,), rounds=200, evaluate_every=20, sfl={"interval": 2}),
+        },
         "alpha": alphas(0.9, 0.3),
         "length": lengths("rounds", 400, 800, 1600),
     },

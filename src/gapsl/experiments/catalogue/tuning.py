@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from gapsl.errors import InputError
 from gapsl.experiments.catalogue.lines import LINES
@@ -13,35 +14,64 @@ from gapsl.experiments.store import Result
 Results = Callable[[str], Result | None]  # by key
 
 SEED = 0  # of the runs that the choice is made on
+FINALISTS = 2  # trials that are run again at full length
 
 
-def search(scale: Scale, workload: str, line: str, partition: str) -> dict[Rates, Planned]:
-    """Return the runs among which a line's rates for a partition are chosen, by rates; none: as set."""
+@dataclass(frozen=True)
+class Search:
+    """The runs among which a line's rates for a partition are chosen, by rates; none: as set.
+
+    Short trials rank all pairs; the best of them run at full length, and the best of those is taken: what
+    learns fastest at first is not always what learns most.
+    """
+
+    trials: Mapping[Rates, Planned]
+    full: Mapping[Rates, Planned]
+
+    def finalists(self, results: Results) -> dict[Rates, Planned] | None:
+        """Return the full-length runs of the best trials; None before all trials have ended."""
+        order = ranked(self.trials, results)
+        return None if order is None else {rates: self.full[rates] for rates in order[:FINALISTS]}
+
+    def chosen(self, results: Results) -> Rates | None:
+        """Return the rates of the best finalist; None before all of them have ended."""
+        finalists = self.finalists(results)
+        order = None if finalists is None else ranked(finalists, results)
+        return order[0] if order else None
+
+
+def search(scale: Scale, workload: str, line: str, partition: str) -> Search:
+    """Return the search of a line's rates for a partition."""
     shared = LINES[LINES[line].rates_of]
     whole = scale.workloads[workload]
     tried = whole.rates
     if not shared.halves_learn:
         tried = tuple(rates for rates in tried if rates.device == tried[0].device)
     where = {"partition": searched_partition(partition, scale.searched_on), "seed": SEED}
-    return {
-        rates: planned(whole.settings, whole.search, shared.settings, where, at_rates(rates))
-        for rates in tried
-    }
+
+    def runs(length: Settings) -> dict[Rates, Planned]:
+        layers = (whole.settings, length, shared.settings, where)
+        return {rates: planned(*layers, at_rates(rates)) for rates in tried}
+
+    return Search(runs(whole.search), runs({}))
 
 
-def chosen(runs: Mapping[Rates, Planned], results: Results) -> Rates | None:
-    """Return the rates with the best validation accuracy, the first of equals; None before all have ended.
+def ranked(runs: Mapping[Rates, Planned], results: Results) -> list[Rates] | None:
+    """Return rates by validation accuracy, the best first, the first of equals; None before all have ended.
 
-    A run that failed is the worst; where all did, the smallest rates are what is left.
+    A run that failed is among the worst, and of those the smallest rates are the best.
     """
     found: dict[Rates, float] = {}
+    failed: list[Rates] = []
     for rates, run in runs.items():
         result = results(run.key)
         if result is None:
             return None
-        if "failed" not in result:
+        if "failed" in result:
+            failed.append(rates)
+        else:
             found[rates] = result["final"]["validation"]["device_mean"]
-    return max(found, key=lambda rates: found[rates]) if found else min(runs)
+    return sorted(found, key=lambda rates: -found[rates]) + sorted(failed)
 
 
 def at_rates(rates: Rates) -> Settings:

@@ -24,8 +24,8 @@ LINES: Mapping[str, str] = {
 # What is recommended with a part taken away or added.
 PARTS: Mapping[str, str] = {
     "recommended": "recommended",
-    "recommended non-lgi": "everybody leads on the probes (no LGI)",
-    "recommended non-gda": "nobody is pulled (no GDA)",
+    "recommended led": "led by the half that agrees most",
+    "recommended unpulled": "without probes and pull",
     "recommended uncalibrated": "devices' loss not calibrated",
     "recommended unbalanced": "server's loss not balanced",
     "recommended frozen": "halves frozen, server's loss balanced",
@@ -33,6 +33,7 @@ PARTS: Mapping[str, str] = {
     "recommended penalty": "and GAPSL's regulariser, nobody excluded",
     "recommended sfl": "SFL, calibrated and balanced alike",
     "psl prior": "PSL, both halves calibrated",
+    "sfl prior": "SFL, both halves calibrated",
 }
 MODELS: Mapping[str, str] = {"vgg16": "VGG-16", "vit-base": "ViT-Base", "vit-micro": "ViT"}
 DATASETS: Mapping[str, str] = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}

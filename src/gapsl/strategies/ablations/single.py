@@ -26,6 +26,7 @@ class Single(Psl):
     summary = "ablation: one device trains, the others' gradients are discarded (single.device)"
     section: ClassVar[str | None] = "single"
     parameters: ClassVar[type[Parameters]] = SingleParameters
+    in_turn: ClassVar[bool] = True
 
     @property
     def chosen(self) -> int:

@@ -16,7 +16,7 @@ from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.report.spread import estimate
 from gapsl.experiments.store import Result
 
-AS_WRITTEN = "as written"
+OUR_READING = "our reading"
 CLEAN = "nothing (IID)"
 
 
@@ -85,7 +85,7 @@ def readings(evidence: Evidence) -> Picture:
         "GAPSL, one thing changed at a time",
         TEST_ACCURACY,
         rows,
-        rows.get(AS_WRITTEN),
+        rows.get(OUR_READING),
         look_of("gapsl"),
         missing,
     )

@@ -77,7 +77,7 @@ def by_gradients(result: Result) -> float | None:
 
 def by_probes(result: Result) -> float | None:
     """Return what the devices' answers to probes tell: a faulty one should lead less often."""
-    return told_apart(result, "probe_leader_share", sign=-1)
+    return told_apart(result, "probe_scores")
 
 
 def over_counts(evidence: Evidence, line: str, kind: str, measure: Measure) -> Estimate | None:

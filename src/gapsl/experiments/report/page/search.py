@@ -5,7 +5,7 @@ from __future__ import annotations
 from gapsl.diagnosis.wording import listed
 from gapsl.experiments.catalogue import LINES, Point
 from gapsl.experiments.catalogue.scales import Rates
-from gapsl.experiments.catalogue.tuning import SEED, chosen
+from gapsl.experiments.catalogue.tuning import SEED, ranked
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import line_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
@@ -21,7 +21,7 @@ def trials(evidence: Evidence) -> dict[tuple[str, str, str], Trials]:
     found: dict[tuple[str, str, str], Trials] = {}
     for point in evidence.every_point():
         line = LINES[point.line].rates_of
-        if point.searching and point.rates is not None and same_as(line) is None:
+        if point.searching and not point.final and point.rates is not None and same_as(line) is None:
             found.setdefault((point.workload, point.partition, line), {})[point.rates] = point
     return found
 
@@ -56,7 +56,8 @@ def grid_table(evidence: Evidence, grid: tuple[Rates, ...], searches: dict[str, 
     headings = ["", *(f"{rates.device:g} / {rates.server:g}" for rates in grid)]
     rows = []
     for line, tried in searches.items():
-        best = chosen({rates: point.run for rates, point in tried.items()}, evidence.results)
+        order = ranked({rates: point.run for rates, point in tried.items()}, evidence.results)
+        best = order[0] if order else None
         cells = [trial(evidence, tried.get(rates), bold=rates == best) for rates in grid]
         rows.append([line_name(line), *cells])
     return table(headings, rows)
