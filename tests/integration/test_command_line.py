@@ -299,6 +299,11 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
         else:
             assert ours["config"][name] == value
     assert "label" not in result_of(out / "psl-seed0")
+    more = cli.run("compare", *TINY, "--methods", "psl,frozen", "--out", out, "--quiet")
+    assert more.code == 0, "the same comparison with another method: " + more.stderr
+    other = cli.run("compare", *TINY, "--methods", "psl", "--seeds", "3", "--batch-size", "6", "--out", out)
+    assert other.code == 2
+    assert "batch_size" in other.stderr
 
 
 # --- on a terminal

@@ -11,7 +11,7 @@ from gapsl.experiments.crew import run_supply
 from gapsl.experiments.jobs import Display, Job, Listed, Report
 from gapsl.files import write_json
 from gapsl.simulation import INCIDENTAL
-from gapsl.training.config import Config, sections
+from gapsl.training.config import Config, preset, presets, sections
 from gapsl.training.folder import RunFolder
 
 __all__ = ["Job", "differing", "lay_out", "run_jobs", "runs_in"]
@@ -29,7 +29,7 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
     open_jobs = [job for job in jobs if not _finished(job)]  # refuses before anything is written
     earlier = [run for run in runs_in(out, complete=False) if run.path not in {job.folder for job in jobs}]
     for run in earlier:
-        others = differing(run, jobs[0].config, beyond={"method", "seed", *sections()})
+        others = differing(run, jobs[0].config, beyond=compared(jobs[0].config) | compared(run.config()[0]))
         if others:
             raise InputError(
                 f"{out} has runs of another comparison in it ({', '.join(others)} differ in "
@@ -61,6 +61,12 @@ def _finished(job: Job) -> bool:
             "choose another folder with --out, or repeat the command it was started with"
         )
     return folder.result() is not None
+
+
+def compared(config: Config) -> set[str]:
+    """Return the settings in which a run may differ from the others of a comparison."""
+    of_preset = preset(config.label) if config.label in presets() else {}
+    return {"method", "seed", *sections(), *of_preset}
 
 
 def differing(folder: RunFolder, config: Config, beyond: Collection[str] = ()) -> list[str]:
