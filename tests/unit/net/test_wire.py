@@ -79,7 +79,7 @@ def test_every_message_enum_and_field_of_the_text_is_in_the_stub_and_no_other():
     assert (blocks, fields) == generated()
     assert ("message", "Tensor") in blocks and ("enum", "Evaluate.Set") in blocks
     assert ("Tensor", "repeated int64", "shape", 2) in fields and ("Codec", None, "INT8", 4) in fields
-    assert ("Fetch", "map<int32, double>", "weights", 3) in fields
+    assert ("Share", "map<int32, double>", "weights", 2) in fields
 
 
 def test_the_stub_is_what_protoc_makes_of_the_text(tmp_path):

@@ -1,0 +1,94 @@
+"""The server's gRPC service: it admits devices and gives each stream to its session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from gapsl.errors import InputError
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.errors import WireError
+from gapsl.net.framing import LARGEST_MESSAGE
+from gapsl.net.messages import deserialize, serialize
+from gapsl.net.roster import Roster
+from gapsl.net.session import Outgoing
+
+METHOD = "gapsl.v1.Training"
+SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
+HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
+# A dead link is noticed after two of these; devices may ask as often.
+KEEPALIVE_SECONDS = 10
+OPTIONS = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
+    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+)
+
+Identify = Callable[[grpc.ServicerContext], str | None]  # the name in a peer's certificate; None: it has none
+
+
+class Service:
+    """Serves the streams of a run's devices."""
+
+    def __init__(self, roster: Roster, welcome: Callable[[int], wire.Welcome], identify: Identify) -> None:
+        self._roster, self._welcome, self._identify = roster, welcome, identify
+
+    def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
+        """Handle one stream from hello to goodbye."""
+        try:
+            session = self._roster.admit(first(stream, context), self._identify(context))
+        except WireError as error:
+            yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
+            return
+        reader = threading.Thread(
+            target=session.read, args=(stream,), name=f"read {session.name}", daemon=True
+        )
+        reader.start()
+        context.add_callback(session.close)  # wakes the sender if the link breaks
+        try:
+            yield wire.ToDevice(welcome=self._welcome(session.device))
+            yield from session.outgoing()
+        finally:
+            self._roster.leave(session)
+
+
+def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
+    """Return the hello that every stream begins with; one that does not come in time is not waited for."""
+    timer = threading.Timer(HELLO_SECONDS, context.cancel)
+    timer.start()
+    try:
+        message = deserialize(wire.FromDevice, next(stream))
+    except (StopIteration, grpc.RpcError):
+        raise WireError(wire.MALFORMED, "the stream ended before it said who it is") from None
+    finally:
+        timer.cancel()
+    if isinstance(message, memoryview) or message.WhichOneof("message") != "hello":
+        raise WireError(wire.MALFORMED, "a stream begins with hello")
+    return message.hello
+
+
+def serve(
+    service: Service, address: str, devices: int, credentials: grpc.ServerCredentials | None
+) -> tuple[grpc.Server, int]:
+    """Start the service on an address; returns the server and the port it has."""
+    server = grpc.server(ThreadPoolExecutor(max_workers=devices + SPARE), options=OPTIONS)
+    handler = grpc.stream_stream_rpc_method_handler(service.join, response_serializer=serialize)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Join": handler}),))
+    try:
+        port = (
+            server.add_insecure_port(address)
+            if credentials is None
+            else server.add_secure_port(address, credentials)
+        )
+    except RuntimeError as error:
+        raise InputError(f"cannot listen on {address}: {error}; is another server there?") from None
+    server.start()
+    return server, port

@@ -1,0 +1,167 @@
+"""The server's end of one device's stream: commands go out, answers come in, one at a time.
+
+gRPC works on a session with two threads, one that sends and one that reads; the run is a third. What arrives
+is checked against the one answer that is due, put together in memory that was reckoned with, and given to the
+run as an event. A device that says anything else is refused, and nobody but it notices.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.errors import WireError
+from gapsl.net.framing import Assembler, Expected, parts
+from gapsl.net.messages import deserialize
+
+Outgoing = wire.ToDevice | memoryview
+Answer = wire.Upload | wire.Scored | wire.Done | wire.Status
+
+
+@dataclass(frozen=True)
+class Due:
+    """The answer that a device owes."""
+
+    kind: str  # the name of it in FromDevice
+    about: tuple[int, ...] = ()  # round and turn, or the number of a batch
+    tensor: Expected | None = None
+    labels: range = range(0)  # what labels may be; empty: none are sent
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A device is there, and has said what it can go on from."""
+
+    session: Session
+    ready: wire.Ready
+
+
+@dataclass(frozen=True)
+class Left:
+    """A device's stream has ended."""
+
+    session: Session
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A device has answered a command."""
+
+    session: Session
+    answer: Answer
+    tensor: Tensor | None
+    labels: Tensor | None
+
+
+Event = Joined | Left | Answered
+Inbox = queue.SimpleQueue[Event]
+
+
+class Session:
+    """One connection of one device."""
+
+    def __init__(self, device: int, name: str, inbox: Inbox) -> None:
+        self.device, self.name = device, name
+        self._inbox = inbox
+        self._outgoing: queue.SimpleQueue[Iterable[Outgoing] | None] = queue.SimpleQueue()
+        self._due: Due | None = Due("ready")
+        self._lock = threading.Lock()
+        self._assembler = Assembler()
+        self._announced: tuple[Answer, Tensor | None] | None = None  # whose tensor is arriving
+
+    def command(
+        self, message: wire.ToDevice, due: Due | None = None, payload: Sequence[memoryview] = ()
+    ) -> None:
+        """Send a command and the bytes of its tensor; what is due for it will come as an event."""
+        with self._lock:
+            self._due = due
+        self._outgoing.put(framed(message, payload))
+
+    def close(self, last: wire.ToDevice | None = None) -> None:
+        """End the stream, with a last word or without."""
+        if last is not None:
+            self._outgoing.put((last,))
+        self._outgoing.put(None)
+
+    def outgoing(self) -> Iterator[Outgoing]:
+        """Yield what is to be sent until the session is closed."""
+        while (messages := self._outgoing.get()) is not None:
+            yield from messages
+
+    def read(self, stream: Iterator[bytes]) -> None:
+        """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
+        try:
+            for data in stream:
+                self._take(deserialize(wire.FromDevice, data))
+            reason = "it closed its stream"
+            self.close()
+        except WireError as error:
+            reason = str(error)
+            self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=reason)))
+        except Exception as error:  # gRPC ends the iterator with whatever its link died of
+            reason = f"the link broke ({type(error).__name__})"
+            self.close()
+        self._inbox.put(Left(self, reason))
+
+    def _take(self, message: wire.FromDevice | memoryview) -> None:
+        if isinstance(message, memoryview):
+            tensor = self._assembler.add(message)
+            if tensor is not None and self._announced is not None:
+                (answer, labels), self._announced = self._announced, None
+                self._inbox.put(Answered(self, answer, tensor, labels))
+            return
+        if self._assembler.waiting:
+            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
+        kind = message.WhichOneof("message")
+        if kind == "failed":
+            raise WireError(wire.REASON_UNKNOWN, f"the device gives up: {message.failed.reason[:200]}")
+        with self._lock:
+            due, self._due = self._due, None
+        if due is None or kind != due.kind:
+            expected = "nothing" if due is None else due.kind
+            raise WireError(wire.MALFORMED, f"{kind or 'an unknown message'} where {expected} is due")
+        if kind == "ready":
+            self._inbox.put(Joined(self, message.ready))
+            return
+        self._answer(getattr(message, kind), due)
+
+    def _answer(self, answer: Answer, due: Due) -> None:
+        if isinstance(answer, wire.Done | wire.Status):
+            self._inbox.put(Answered(self, answer, None, None))
+            return
+        about = (answer.round, answer.turn) if isinstance(answer, wire.Upload) else (answer.batch,)
+        if about != due.about:
+            raise WireError(wire.LATE, f"an answer about {about} where {due.about} is due")
+        assert due.tensor is not None
+        labels = checked_labels(answer, due)
+        tensor = self._assembler.start(answer.activations, due.tensor)
+        if tensor is None:
+            self._announced = (answer, labels)
+        else:
+            self._inbox.put(Answered(self, answer, tensor, labels))
+
+
+def checked_labels(answer: wire.Upload | wire.Scored, due: Due) -> Tensor | None:
+    """Return an answer's labels, one a row and all of them possible."""
+    rows = answer.activations.shape[0] if answer.activations.shape else 0
+    if len(answer.labels) != (rows if due.labels else 0):
+        raise WireError(wire.MALFORMED, f"{len(answer.labels)} labels for {rows} rows")
+    if not due.labels:
+        return None
+    labels = torch.tensor(answer.labels, dtype=torch.int64)
+    if len(labels) and not (due.labels.start <= int(labels.min()) and int(labels.max()) < due.labels.stop):
+        raise WireError(wire.MALFORMED, f"a label outside of {due.labels.start} to {due.labels.stop - 1}")
+    return labels
+
+
+def framed(message: wire.ToDevice, payload: Sequence[memoryview]) -> Iterator[Outgoing]:
+    """Yield a message and the parts of its tensor."""
+    yield message
+    yield from parts(payload)
