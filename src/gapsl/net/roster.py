@@ -22,7 +22,7 @@ class Roster:
         self._lock = threading.Lock()  # streams open and close in gRPC's threads
 
     def admit(self, hello: wire.Hello, identity: str | None) -> Session:
-        """Return a session for a device, or refuse it; `identity` is its certificate's name, if it has one."""
+        """Return a session for a device, or refuse it; `identity` is the name in its certificate, if any."""
         if hello.protocol != PROTOCOL:
             raise WireError(
                 wire.VERSION,

@@ -80,8 +80,10 @@ def serve(
 ) -> tuple[grpc.Server, int]:
     """Start the service on an address; returns the server and the port it has."""
     server = grpc.server(ThreadPoolExecutor(max_workers=devices + SPARE), options=OPTIONS)
-    handler = grpc.stream_stream_rpc_method_handler(service.join, response_serializer=serialize)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Join": handler}),))
+    join: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
+        service.join, response_serializer=serialize
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Join": join}),))
     try:
         port = (
             server.add_insecure_port(address)

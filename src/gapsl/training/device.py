@@ -84,8 +84,19 @@ class Device:
                 for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
                     buffer.copy_(before)
             return
-        torch.autograd.backward(sent, reply.gradient)
+        gradient = reply.gradient
+        if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
+            gradient = torch.empty_like(sent).copy_(gradient)
+        torch.autograd.backward(sent, gradient)
         self.half.step(round)
+
+    def forget(self) -> None:
+        """Undo a forward whose reply will not come, as if the device had not been asked."""
+        if self._sent is not None:
+            self._sent = None
+            self.batches.drawn -= 1
+            for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
 
     def drift(self) -> float:
         """Return how far the half is from its start, relative to the start's own length."""

@@ -1,0 +1,165 @@
+"""A device's end of the stream: it stays connected, through broken links, until the run is over."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from torch import Tensor
+
+from gapsl import __version__
+from gapsl.errors import InputError
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.errors import WireError
+from gapsl.net.framing import Assembler, Expected
+from gapsl.net.member import Member, Outgoing, Workplace
+from gapsl.net.messages import deserialize, serialize
+from gapsl.net.roster import PROTOCOL
+from gapsl.net.service import METHOD, OPTIONS
+from gapsl.net.store import Store
+
+# Refusals that another attempt may not meet.
+PASSING = {wire.TWICE, wire.STOPPED, wire.LATE}
+# Random generators of torch are global, so the devices of one process compute one after another.
+COMPUTING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a device goes on trying, in seconds."""
+
+    first: float = 0.2  # before the second attempt; doubled for each further one,
+    longest: float = 15.0  # up to this
+    whole: float = 3600.0  # without any connection, before it gives up
+
+
+class Refused(InputError):
+    """The server does not want this device."""
+
+
+class Agent:
+    """Keeps one device of a run connected."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        *,
+        state: Path,
+        workplace: Callable[[wire.Welcome], Workplace],
+        credentials: grpc.ChannelCredentials | None = None,
+        patience: Patience | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.address, self.name, self.state, self.tell = address, name, state, tell
+        self._workplace, self._credentials = workplace, credentials
+        self._patience = patience or Patience()
+        self._member: Member | None = None
+        self._seen = time.monotonic()  # when there was last a connection
+
+    def run(self) -> str:
+        """Take part until the server says goodbye; returns why it did."""
+        attempts = 0
+        while True:
+            try:
+                return self._connection()
+            except grpc.RpcError as error:
+                why = error.details() if isinstance(error, grpc.Call) else str(error)
+            except WireError as error:
+                if error.reason not in PASSING:
+                    raise Refused(f"the server refuses {self.name}: {error}") from None
+                why = str(error)
+            if time.monotonic() - self._seen < self._patience.first:
+                attempts = 0
+            if time.monotonic() - self._seen > self._patience.whole:
+                raise InputError(f"no connection to {self.address}: {why}")
+            pause = min(self._patience.longest, self._patience.first * 2**attempts)
+            attempts = min(attempts + 1, 16)
+            self.tell(f"not connected ({why}); next attempt within {pause:.0f} s")
+            time.sleep(pause * random.uniform(0.5, 1.0))  # so that a fleet does not come back all at once
+
+    def _connection(self) -> str:
+        outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        outgoing.put(
+            wire.FromDevice(hello=wire.Hello(protocol=PROTOCOL, version=__version__, name=self.name))
+        )
+        with self._channel() as channel:
+            join = channel.stream_stream(f"/{METHOD}/Join", request_serializer=serialize)
+            call = join(iter(outgoing.get, None))
+            try:
+                return self._follow(iter(call), outgoing)
+            finally:
+                outgoing.put(None)
+                call.cancel()
+
+    def _channel(self) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(self.address, options=OPTIONS)
+        return grpc.secure_channel(self.address, self._credentials, options=OPTIONS)
+
+    def _follow(self, stream: Iterator[bytes], outgoing: queue.SimpleQueue[Outgoing | None]) -> str:
+        for command, tensor in commands(stream, self._expected):
+            self._seen = time.monotonic()
+            kind = command.WhichOneof("message")
+            if kind == "refusal":
+                raise WireError(command.refusal.reason, command.refusal.message)
+            if kind == "goodbye":
+                if command.goodbye.finished:
+                    return command.goodbye.reason
+                raise WireError(wire.STOPPED, command.goodbye.reason)
+            if kind == "welcome":
+                outgoing.put(self._welcomed(command.welcome).ready())
+                continue
+            if self._member is None:
+                raise WireError(wire.MALFORMED, f"{kind} before welcome")
+            with COMPUTING:
+                for answer in self._member.carry_out(command, tensor):
+                    outgoing.put(answer)
+        raise WireError(wire.STOPPED, "the server closed the stream")
+
+    def _welcomed(self, welcome: wire.Welcome) -> Member:
+        if self._member is None or self._member.welcome.run != welcome.run:
+            self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
+            store = Store(self.state / welcome.run / self.name)
+            self._member = Member(self._workplace(welcome), store, welcome)
+        return self._member
+
+    def _expected(self, header: wire.Tensor) -> Expected:
+        member = self._member
+        if member is None or not member.gradient_shape():
+            raise WireError(wire.MALFORMED, "a tensor that was not asked for")
+        return Expected(
+            header.dtype, member.gradient_shape(), (member.welcome.gradients,), (member.welcome.compression,)
+        )
+
+
+def commands(
+    stream: Iterator[bytes], expected: Callable[[wire.Tensor], Expected]
+) -> Iterator[tuple[wire.ToDevice, Tensor | None]]:
+    """Yield the server's commands, each with its tensor when that is complete."""
+    assembler = Assembler()
+    waiting: wire.ToDevice | None = None
+    for data in stream:
+        message = deserialize(wire.ToDevice, data)
+        if isinstance(message, memoryview):
+            tensor = assembler.add(message)
+            if tensor is not None and waiting is not None:
+                yield waiting, tensor
+            continue
+        if assembler.waiting:
+            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
+        waiting = message
+        if message.WhichOneof("message") == "backward" and message.backward.HasField("gradient"):
+            header = message.backward.gradient
+            tensor = assembler.start(header, expected(header))
+            if tensor is None:
+                continue
+            yield message, tensor
+        else:
+            yield message, None

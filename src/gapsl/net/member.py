@@ -1,0 +1,138 @@
+"""A device in a run over the network: what it makes of each command. It knows no stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gapsl.halves import digest
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.codec import describe
+from gapsl.net.errors import WireError
+from gapsl.net.framing import parts
+from gapsl.net.store import Store
+from gapsl.strategies.exchange import DeviceInfo, Reply, Upload
+from gapsl.training.device import Device
+
+Outgoing = wire.FromDevice | memoryview
+
+
+class Workplace(Protocol):
+    """What a device is built from: its data, and the model at its start."""
+
+    info: DeviceInfo
+
+    def device(self, total_rounds: int) -> Device:
+        """Return the device as it is at the start of the run."""
+        ...
+
+    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None, bool]:
+        """Return a batch of an evaluation set, labels if they are the device's own, and if it is the last."""
+        ...
+
+
+class Member:
+    """A device's state between commands; it outlives a broken link."""
+
+    def __init__(self, workplace: Workplace, store: Store, welcome: wire.Welcome) -> None:
+        self.workplace, self.store, self.welcome = workplace, store, welcome
+        self.device: Device | None = None
+        self.generation = 0
+        self.position = (0, 0)  # the last round and turn
+        self._sent: Upload | None = None  # waits for its reply
+
+    def ready(self) -> wire.FromDevice:
+        """Return what the device has and can go on from."""
+        info = self.workplace.info
+        return wire.FromDevice(
+            ready=wire.Ready(
+                samples=info.samples,
+                label_counts=info.label_counts,
+                batches_per_pass=info.batches_per_pass,
+                stored=[0, *self.store.rounds()],
+                generation=self.generation,
+                round=self.position[0],
+                turn=self.position[1],
+                waiting=self._sent is not None,
+            )
+        )
+
+    def carry_out(self, command: wire.ToDevice, tensor: Tensor | None) -> Iterator[Outgoing]:
+        """Do what the server asks for, and yield the answer."""
+        kind = command.WhichOneof("message")
+        if kind == "begin":
+            yield from self._begin(command.begin)
+        elif self.device is None:
+            raise WireError(wire.MALFORMED, f"{kind} before begin")
+        elif kind == "forward":
+            yield from self._forward(self.device, command.forward)
+        elif kind == "backward":
+            self._backward(self.device, command.backward, tensor)
+        elif kind == "save":
+            self.store.write(command.save.round, self.device.tensors())
+            yield wire.FromDevice(done=wire.Done())
+        elif kind == "evaluate":
+            yield from self._evaluate(self.device, command.evaluate)
+        elif kind == "ask":
+            half = self.device.half.model
+            yield wire.FromDevice(status=wire.Status(drift=self.device.drift(), sha256=digest(half)))
+        else:
+            raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
+
+    def gradient_shape(self) -> tuple[int, ...]:
+        """Return the shape that the gradient of a reply must have."""
+        return tuple(self._sent.activations.shape) if self._sent is not None else ()
+
+    def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
+        device = self.workplace.device(begin.total_rounds)
+        if begin.round:
+            device.load(self.store.read(begin.round, device.where))
+        self.device, self.generation = device, begin.generation
+        self.position, self._sent = (begin.round, 0), None
+        yield wire.FromDevice(done=wire.Done())
+
+    def _forward(self, device: Device, command: wire.Forward) -> Iterator[Outgoing]:
+        asked = (command.round, command.turn)
+        if self._sent is None or self.position != asked:  # else the link broke before the server had it all
+            self._sent = device.forward(*asked, learn=command.learn)
+            self.position = asked
+        upload = self._sent
+        if not command.learn:
+            self._sent = None
+        header, data = describe(upload.activations, self.welcome.activations, self.welcome.compression)
+        yield wire.FromDevice(
+            upload=wire.Upload(
+                round=asked[0], turn=asked[1], activations=header, labels=upload.labels.tolist()
+            )
+        )
+        yield from parts(data)
+
+    def _backward(self, device: Device, command: wire.Backward, gradient: Tensor | None) -> None:
+        if self._sent is None or self.position != (command.round, command.turn):
+            return  # the reply was sent again, in case it had been lost
+        sent, self._sent = self._sent, None
+        if command.late:
+            device.forget()
+            return
+        if gradient is None:
+            gradient = torch.zeros_like(sent.activations)
+        device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
+
+    def _evaluate(self, device: Device, command: wire.Evaluate) -> Iterator[Outgoing]:
+        inputs, labels, last = self.workplace.inputs(command.set, command.batch)
+        model = device.half.model.eval()
+        with torch.no_grad():
+            activations = model(device.placed(inputs))
+        header, data = describe(activations, self.welcome.activations, self.welcome.compression)
+        yield wire.FromDevice(
+            scored=wire.Scored(
+                batch=command.batch,
+                last=last,
+                activations=header,
+                labels=[] if labels is None else labels.tolist(),
+            )
+        )
+        yield from parts(data)
