@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread a process: torch's threads spin at barriers when another process has the core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint types benchmark clean help
+.PHONY: demo test test-all lint types benchmark proto clean help
 
 help:             ## Show what can be made.
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,12 @@ test-all: lint types  ## The same with the slow tests.
 
 benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
 	$(BIN)/python benchmarks/round.py
+
+# Messages of this protoc load on protobuf 6.33 and 7; newer ones refuse 6.
+proto:            ## Generate the messages of src/gapsl/net/wire.proto again.
+	$(PYTHON) -m venv $(VENV)/proto
+	$(VENV)/proto/bin/pip install --quiet grpcio-tools==1.81.1
+	$(VENV)/proto/bin/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src gapsl/net/wire.proto
 
 clean:            ## Remove what was built; runs/ stays.
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,391 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DTYPE_UNKNOWN: _ClassVar[Dtype]
+    FLOAT32: _ClassVar[Dtype]
+    FLOAT64: _ClassVar[Dtype]
+    INT64: _ClassVar[Dtype]
+
+class Codec(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CODEC_UNKNOWN: _ClassVar[Codec]
+    PLAIN: _ClassVar[Codec]
+    FP16: _ClassVar[Codec]
+    BF16: _ClassVar[Codec]
+    INT8: _ClassVar[Codec]
+
+class Compression(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNCOMPRESSED: _ClassVar[Compression]
+    ZSTD: _ClassVar[Compression]
+
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNKNOWN: _ClassVar[Reason]
+    VERSION: _ClassVar[Reason]
+    NOT_LISTED: _ClassVar[Reason]
+    IDENTITY: _ClassVar[Reason]
+    TWICE: _ClassVar[Reason]
+    OTHER_RUN: _ClassVar[Reason]
+    MALFORMED: _ClassVar[Reason]
+    TOO_MUCH: _ClassVar[Reason]
+    NOT_FINITE: _ClassVar[Reason]
+    LATE: _ClassVar[Reason]
+    STOPPED: _ClassVar[Reason]
+DTYPE_UNKNOWN: Dtype
+FLOAT32: Dtype
+FLOAT64: Dtype
+INT64: Dtype
+CODEC_UNKNOWN: Codec
+PLAIN: Codec
+FP16: Codec
+BF16: Codec
+INT8: Codec
+UNCOMPRESSED: Compression
+ZSTD: Compression
+REASON_UNKNOWN: Reason
+VERSION: Reason
+NOT_LISTED: Reason
+IDENTITY: Reason
+TWICE: Reason
+OTHER_RUN: Reason
+MALFORMED: Reason
+TOO_MUCH: Reason
+NOT_FINITE: Reason
+LATE: Reason
+STOPPED: Reason
+
+class Tensor(_message.Message):
+    __slots__ = ("dtype", "shape", "codec", "compression", "bytes")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    dtype: Dtype
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    codec: Codec
+    compression: Compression
+    bytes: int
+    def __init__(self, dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., codec: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Part(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class FromDevice(_message.Message):
+    __slots__ = ("hello", "upload", "scored", "done", "status", "failed", "part")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    upload: Upload
+    scored: Scored
+    done: Done
+    status: Status
+    failed: Failed
+    part: Part
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., scored: _Optional[_Union[Scored, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "version", "name", "device", "run", "stored", "samples", "label_counts", "batches_per_pass")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_PER_PASS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    name: str
+    device: int
+    run: str
+    stored: _containers.RepeatedScalarFieldContainer[int]
+    samples: int
+    label_counts: _containers.RepeatedScalarFieldContainer[int]
+    batches_per_pass: int
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., device: _Optional[int] = ..., run: _Optional[str] = ..., stored: _Optional[_Iterable[int]] = ..., samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ...) -> None: ...
+
+class Upload(_message.Message):
+    __slots__ = ("round", "turn", "activations", "labels")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    turn: int
+    activations: Tensor
+    labels: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Scored(_message.Message):
+    __slots__ = ("batch", "last", "activations", "labels")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    batch: int
+    last: bool
+    activations: Tensor
+    labels: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, batch: _Optional[int] = ..., last: _Optional[bool] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("sent", "received")
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    sent: int
+    received: int
+    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("drift", "sha256")
+    DRIFT_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    drift: float
+    sha256: str
+    def __init__(self, drift: _Optional[float] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class ToDevice(_message.Message):
+    __slots__ = ("welcome", "refusal", "forward", "backward", "restore", "save", "contribute", "fetch", "evaluate", "ask", "goodbye", "part")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    refusal: Refusal
+    forward: Forward
+    backward: Backward
+    restore: Restore
+    save: Save
+    contribute: Contribute
+    fetch: Fetch
+    evaluate: Evaluate
+    ask: Ask
+    goodbye: Goodbye
+    part: Part
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., forward: _Optional[_Union[Forward, _Mapping]] = ..., backward: _Optional[_Union[Backward, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., contribute: _Optional[_Union[Contribute, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol", "run", "device", "devices", "config", "total_rounds", "classes", "activations", "gradients", "compression", "cut", "parameter_server")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_SERVER_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    run: str
+    device: int
+    devices: int
+    config: str
+    total_rounds: int
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    activations: Codec
+    gradients: Codec
+    compression: Compression
+    cut: _containers.RepeatedScalarFieldContainer[int]
+    parameter_server: str
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., config: _Optional[str] = ..., total_rounds: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., activations: _Optional[_Union[Codec, str]] = ..., gradients: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., cut: _Optional[_Iterable[int]] = ..., parameter_server: _Optional[str] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason", "message")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    message: str
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Forward(_message.Message):
+    __slots__ = ("round", "turn", "learn")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    LEARN_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    turn: int
+    learn: bool
+    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., learn: _Optional[bool] = ...) -> None: ...
+
+class Backward(_message.Message):
+    __slots__ = ("round", "turn", "step", "gradient")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    turn: int
+    step: bool
+    gradient: Tensor
+    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., step: _Optional[bool] = ..., gradient: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class Restore(_message.Message):
+    __slots__ = ("round",)
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    def __init__(self, round: _Optional[int] = ...) -> None: ...
+
+class Save(_message.Message):
+    __slots__ = ("round",)
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    def __init__(self, round: _Optional[int] = ...) -> None: ...
+
+class Contribute(_message.Message):
+    __slots__ = ("transfer", "weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    transfer: str
+    weights: _containers.ScalarMap[int, float]
+    def __init__(self, transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("transfer", "keep", "weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    transfer: str
+    keep: bool
+    weights: _containers.ScalarMap[int, float]
+    def __init__(self, transfer: _Optional[str] = ..., keep: _Optional[bool] = ..., weights: _Optional[_Mapping[int, float]] = ...) -> None: ...
+
+class Evaluate(_message.Message):
+    __slots__ = ("set", "fetched", "inputs")
+    class Set(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        TEST: _ClassVar[Evaluate.Set]
+        VALIDATION: _ClassVar[Evaluate.Set]
+        OWN: _ClassVar[Evaluate.Set]
+    TEST: Evaluate.Set
+    VALIDATION: Evaluate.Set
+    OWN: Evaluate.Set
+    SET_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    set: Evaluate.Set
+    fetched: bool
+    inputs: Tensor
+    def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., fetched: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class Ask(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("reason", "finished")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    finished: bool
+    def __init__(self, reason: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class FromHolder(_message.Message):
+    __slots__ = ("announce", "named", "part")
+    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    announce: Announce
+    named: Named
+    part: Part
+    def __init__(self, announce: _Optional[_Union[Announce, _Mapping]] = ..., named: _Optional[_Union[Named, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Announce(_message.Message):
+    __slots__ = ("protocol", "run", "device", "transfer", "contributes", "weights", "tensors")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    run: str
+    device: int
+    transfer: str
+    contributes: bool
+    weights: _containers.ScalarMap[int, float]
+    tensors: int
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., transfer: _Optional[str] = ..., contributes: _Optional[bool] = ..., weights: _Optional[_Mapping[int, float]] = ..., tensors: _Optional[int] = ...) -> None: ...
+
+class Named(_message.Message):
+    __slots__ = ("name", "tensor")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tensor: Tensor
+    def __init__(self, name: _Optional[str] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class ToHolder(_message.Message):
+    __slots__ = ("refusal", "named", "finished", "part")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    refusal: Refusal
+    named: Named
+    finished: Finished
+    part: Part
+    def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., named: _Optional[_Union[Named, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("tensors",)
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    tensors: int
+    def __init__(self, tensors: _Optional[int] = ...) -> None: ...
