@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.cli import compare, data, diagnose, methods, model, reproduce, resume, settings, show, train
+from gapsl.cli import certs, compare, data, diagnose, methods, model, reproduce, resume, settings, show, train
 from gapsl.cli.running import guarded
 
 EPILOG = (
@@ -51,6 +51,7 @@ app.command("methods")(guarded(methods.methods))
 app.command("settings")(guarded(settings.settings))
 app.command("model", epilog=model.EPILOG)(guarded(model.model))
 app.add_typer(data.app, name="data")
+app.add_typer(certs.app, name="certs")
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""What devices and the server say to each other, and how it is written: see wire.proto."""
+"""The same training over the network: what the parties say to each other, and who they are."""

@@ -225,6 +225,12 @@ def test_the_relative_error_of_halves(kind, bound, smallest):
     assert (through(values, kind) - values).abs().double().max() <= bound * smallest
 
 
+def test_small_gradients_survive_bf16_and_not_fp16():
+    gradient = torch.randn(1000, generator=torch.Generator().manual_seed(4)) * 1e-8
+    assert (through(gradient, wire.FP16) == 0).float().mean() > 0.95
+    assert torch.allclose(through(gradient, wire.BF16), gradient, rtol=2**-8, atol=0)
+
+
 # --- INT8
 
 
@@ -273,6 +279,18 @@ def test_int8_refuses_scales_that_cannot_be(scale):
 
 
 # --- what cannot be
+
+
+def test_torch_s_default_dtype_does_not_matter():
+    tensors = [torch.ones(3, 0), torch.ones(3, 2)]
+    sent = [b"".join(describe(tensor, kind)[1]) for tensor in tensors for kind in EVERY]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = [b"".join(describe(tensor, kind)[1]) for tensor in tensors for kind in EVERY]
+    finally:
+        torch.set_default_dtype(before)
+    assert again == sent
 
 
 def test_dtypes_that_have_no_name_on_the_wire():

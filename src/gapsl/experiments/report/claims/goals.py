@@ -50,8 +50,8 @@ def alignment_helps(evidence: Evidence) -> Sequence[Part]:
     return [
         ahead(evidence, OURS, Place(f"recommended {variant}"), f"above it with {words}")
         for variant, words in (
-            ("non-gda", "nobody pulled (no GDA)"),
-            ("non-lgi", "everybody leading (no LGI)"),
+            ("unpulled", "nobody pulled"),
+            ("led", "the half that agrees most leading"),
         )
     ]
 
