@@ -157,11 +157,12 @@ def take_model(config: Config, source: Source, given: GivenModel | None) -> Spli
         )
 
 
-def arranged(model: nn.Module, layout: str) -> nn.Module:
-    """Put a model's convolution kernels into a memory order; their values stay what they are."""
+def arranged(model: nn.Module, config: Config, where: torch.device) -> nn.Module:
+    """Put a model where it computes, in its precision, its kernels in their order in memory."""
+    model = model.to(where, torch.float64 if config.precision == "float64" else torch.float32)
     for parameter in model.parameters():
         if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[layout])
+            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[config.layout])
     return model
 
 

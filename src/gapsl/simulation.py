@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config
 from gapsl.training.device import Device
 from gapsl.training.faults import Faults, make_faults
+from gapsl.training.fleet import Fleet
 from gapsl.training.fleet import Split as EvaluationSplit
 from gapsl.training.loop import Training, participants
 
@@ -59,10 +61,12 @@ def prepare(
     partition_file: Path | None = None,
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
+    fleet_of: Callable[[Parts], Fleet] | None = None,
 ) -> Training:
     """Build everything a run needs, checking it all before the first round.
 
-    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with.
+    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
+    `fleet_of` makes another fleet than that of this process.
     """
     where = compute_device(config.device)
     source = take_source(config, data, progress)
@@ -70,10 +74,7 @@ def prepare(
     counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
     halves = take_model(config, source, model)
     checked(halves, config, source)
-    dtype = torch.float64 if config.precision == "float64" else torch.float32
-    halves = Split(
-        *(arranged(half.to(where, dtype), config.layout) for half in (halves.device, halves.server))
-    )
+    halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
 
     check_loss(loss)
     strategy_class = METHODS[config.method]
@@ -87,7 +88,8 @@ def prepare(
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    fleet = make_fleet(config, source, partition, owners, halves.device, total_rounds, where, faults)
+    parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults)
+    fleet: Fleet = (fleet_of or make_fleet)(parts)
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = Passes(
         make_half(halves.server, config.server_optimizer, total_rounds),
@@ -157,24 +159,39 @@ def make_common_ground(config: Config) -> CommonGround | None:
     return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr, config.probe_leaders)
 
 
-def make_fleet(
-    config: Config,
-    source: Source,
-    partition: Partition,
-    owners: Sequence[Indices],
-    model: nn.Module,
-    total_rounds: int,
-    where: torch.device,
-    faults: Faults | None,
-) -> LocalFleet:
-    """Return devices that all start from one model, each with its own data."""
+@dataclass(frozen=True)
+class Parts:
+    """What a fleet is made of."""
+
+    config: Config
+    source: Source
+    partition: Partition
+    owners: Sequence[Indices]  # the samples of each device
+    halves: Split  # at their start
+    total_rounds: int
+    where: torch.device
+    faults: Faults | None
+
+
+def make_fleet(parts: Parts) -> LocalFleet:
+    """Return devices of this process that all start from one model, each with its own data."""
+    config, source, partition = parts.config, parts.source, parts.partition
     probes = make_probes(config, source)
     devices: dict[int, Device] = {}
     infos: dict[int, DeviceInfo] = {}
-    for id, indices in enumerate(owners):
+    for id, indices in enumerate(parts.owners):
         shift = partition.shift[id] if partition.shift is not None else None
         devices[id], infos[id] = make_device(
-            id, config, source, indices, model, total_rounds, where, probes=probes, shift=shift, faults=faults
+            id,
+            config,
+            source,
+            indices,
+            parts.halves.device,
+            parts.total_rounds,
+            parts.where,
+            probes=probes,
+            shift=shift,
+            faults=parts.faults,
         )
     normal = make_evaluation_transform(source)
 
@@ -184,9 +201,8 @@ def make_fleet(
     def validation() -> Iterator[Tensor]:
         return batched(source.train, partition.validation, normal)
 
-    return LocalFleet(
-        devices, infos, {"test": test, "validation": validation}, counts_traffic=len(owners) == config.devices
-    )
+    own = len(parts.owners) == config.devices  # not one pool of everybody's data
+    return LocalFleet(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
 
 
 def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:

@@ -85,12 +85,12 @@ class LocalFleet:
         """Return how far every half is from its start."""
         return {id: device.drift() for id, device in self._devices.items()}
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, round: int) -> None:
         """Write a file a device."""
         for id, device in self._devices.items():
             write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, round: int) -> None:
         """Read a file a device."""
         for id, device in self._devices.items():
             device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))

@@ -57,7 +57,7 @@ class Agreed:
 
     def scored(self) -> Expected:
         """Return what an evaluation batch's activations are."""
-        shape = (AtMost(self.evaluation_rows), *self.cut)
+        shape: tuple[int | AtMost, ...] = (AtMost(self.evaluation_rows), *self.cut)
         return Expected(self.dtype, shape, (self.activations,), (self.compression,))
 
     def placed(self, tensor: Tensor) -> Tensor:
@@ -241,8 +241,8 @@ class RemoteFleet:
                 self._tell(f"waiting for {', '.join(away) or 'answers'}")
                 if time.monotonic() > deadline:
                     raise InputError(
-                        f"nothing from {', '.join(away) or 'the devices'} for {self._patience:.0f} s; start the "
-                        "devices that are away, then the server again"
+                        f"nothing from {', '.join(away) or 'the devices'} for {self._patience:.0f} s; "
+                        "start the devices that are away, then the server again"
                     ) from None
         device = event.session.device
         if isinstance(event, Left):

@@ -90,7 +90,9 @@ class Agent:
             wire.FromDevice(hello=wire.Hello(protocol=PROTOCOL, version=__version__, name=self.name))
         )
         with self._channel() as channel:
-            join = channel.stream_stream(f"/{METHOD}/Join", request_serializer=serialize)
+            join: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
+                f"/{METHOD}/Join", request_serializer=serialize
+            )
             call = join(iter(outgoing.get, None))
             try:
                 return self._follow(iter(call), outgoing)

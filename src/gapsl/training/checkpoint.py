@@ -78,7 +78,7 @@ class Checkpoints:
         try:
             for name, half in halves.items():
                 write_tensors(draft / f"{name}.safetensors", half.tensors())
-            fleet.save(draft)
+            fleet.save(draft, round)
             files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
             for name in files:
                 with (draft / name).open("rb+") as file:

@@ -63,12 +63,12 @@ class Fleet(Protocol):
         """Return how far every half is from its start, as each device measures it."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Store every device's state in a folder."""
+    def save(self, folder: Path, round: int) -> None:
+        """Store every device's state after a round, in a folder or where the device is."""
         ...
 
-    def load(self, folder: Path) -> None:
-        """Restore every device's state from a folder."""
+    def load(self, folder: Path, round: int) -> None:
+        """Restore every device's state after a round."""
         ...
 
     def digests(self) -> Mapping[int, str]:

@@ -81,7 +81,7 @@ class Training:
                 checkpoint.load_half(name, half)
             state = checkpoint.state
             try:
-                self.fleet.load(checkpoint.folder)
+                self.fleet.load(checkpoint.folder, checkpoint.round)
                 self.strategy.load_state(state["strategy"])
                 if self.calibration is not None:
                     self.calibration.load_state(state["calibration"])
