@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from made_up import Made, line_of
+from made_up import Made
 
 from gapsl.experiments.catalogue import SCALES, Point
 from gapsl.experiments.report.claims import CLAIMS, GOALS, Claim, Judgement, Part, Verdict, judge
@@ -24,14 +24,14 @@ Rule = Callable[[Point], float]
 def by_line(**accuracies: float) -> Rule:
     """Return a rule that gives each line an accuracy, others 0.3; recommended variants as theirs."""
     known = {name.replace("_", "-"): value for name, value in accuracies.items()}
-    return lambda point: known.get(line_of(point).removeprefix("recommended "), 0.3)
+    return lambda point: known.get(point.line.removeprefix("recommended "), 0.3)
 
 
 def over_alpha(**lines: tuple[float, float]) -> Rule:
     """Return a rule in which lines change with alpha, from the first number (0.9) to the second (0.1)."""
 
     def rule(point: Point) -> float:
-        even, skewed = lines.get(line_of(point), (0.5, 0.5))
+        even, skewed = lines.get(point.line, (0.5, 0.5))
         share = 0.0 if point.sweep is None else float(point.at or 0) / 0.9
         return skewed + (even - skewed) * share
 
@@ -104,7 +104,7 @@ def test_every_claim_is_decided_once_everything_is_measured(claim: Claim, everyt
 @pytest.fixture(scope="module")
 def everything() -> Evidence:
     def rule(point: Point) -> float:
-        return 0.3 + 0.1 * (point.seed == 0) + 0.05 * (line_of(point) == "gapsl")
+        return 0.3 + 0.1 * (point.seed == 0) + 0.05 * (point.line == "gapsl")
 
     made = Made(REDUCED).fill(rule)
 
@@ -135,7 +135,7 @@ def test_claims_of_table_1(name: str, rule: Rule, verdict: Verdict) -> None:
 
 def test_a_difference_that_the_seeds_do_not_agree_on_does_not_count() -> None:
     def rule(point: Point) -> float:
-        return 0.5 + (0.2 if line_of(point) == "gapsl" and point.seed == 0 else 0.0)
+        return 0.5 + (0.2 if point.line == "gapsl" and point.seed == 0 else 0.0)
 
     found = judged("highest-cifar10-non-iid", Made(REDUCED).fill(rule, "table1"))
     assert found.verdict is NOT
@@ -143,7 +143,7 @@ def test_a_difference_that_the_seeds_do_not_agree_on_does_not_count() -> None:
 
 def test_who_loses_most_to_skew() -> None:
     def falls(**by: float) -> Rule:
-        return lambda point: 0.8 - (by.get(line_of(point), 0.1) if point.partition == "non-iid" else 0.0)
+        return lambda point: 0.8 - (by.get(point.line, 0.1) if point.partition == "non-iid" else 0.0)
 
     def verdict(rule: Rule) -> Verdict:
         return judged("lose-most", Made(REDUCED).fill(rule, "table1")).verdict
@@ -160,16 +160,16 @@ def test_who_converges_first() -> None:
     def sooner(result: dict[str, Any]) -> None:
         result["final"]["converged_epoch"] = 10.0
 
-    change(made, lambda point: line_of(point) == "gapsl" and point.partition == "iid", sooner)
+    change(made, lambda point: point.line == "gapsl" and point.partition == "iid", sooner)
     assert judged("fewest-epochs-cifar10", made).verdict is PART
-    change(made, lambda point: line_of(point) == "gapsl", sooner)
+    change(made, lambda point: point.line == "gapsl", sooner)
     assert judged("fewest-epochs-cifar10", made).verdict is HOLDS
     assert judged("slower-when-skewed", made).verdict is NOT
 
 
 def test_more_devices() -> None:
     def rule(fall: Mapping[str, float]) -> Rule:
-        return lambda point: 0.6 - (fall.get(line_of(point), 0.1) if point.at == "40" else 0.0)
+        return lambda point: 0.6 - (fall.get(point.line, 0.1) if point.at == "40" else 0.0)
 
     def verdict(name: str, **fall: float) -> Verdict:
         return judged(name, Made(REDUCED).fill(rule(fall), "table2")).verdict
@@ -202,12 +202,12 @@ def test_angles() -> None:
 
     made = Made(REDUCED).fill(by_line(), "angle-vs-alpha")
     assert judged("angles", made).verdict is NOT
-    assert judged("angles", change(made, lambda point: line_of(point) == "psl", widen)).verdict is HOLDS
+    assert judged("angles", change(made, lambda point: point.line == "psl", widen)).verdict is HOLDS
 
 
 def test_single_devices() -> None:
     def rule(point: Point) -> float:
-        return 0.2 + 0.02 * int(point.at or 0) if line_of(point) == "single" else 0.6
+        return 0.2 + 0.02 * int(point.at or 0) if point.line == "single" else 0.6
 
     made = Made(REDUCED).fill(rule, "leader-vs-single", "score-vs-accuracy", epochs=9.0)
     assert judged("singles-differ", made).verdict is HOLDS
@@ -217,7 +217,7 @@ def test_single_devices() -> None:
     def turned(result: dict[str, Any]) -> None:
         result["final"]["device_accuracy"].reverse()
 
-    change(made, lambda point: line_of(point) in ("psl", "gapsl"), turned)
+    change(made, lambda point: point.line in ("psl", "gapsl"), turned)
     assert judged("score-tells-accuracy", made).verdict is PART, "alone they still follow the scores"
 
 
@@ -300,7 +300,7 @@ def test_ablations() -> None:
 
 def test_faulty_devices() -> None:
     def rule(loss: Mapping[str, float]) -> Rule:
-        return lambda point: 0.6 - (loss.get(line_of(point), 0.1) if point.sweep == "faults" else 0.0)
+        return lambda point: 0.6 - (loss.get(point.line, 0.1) if point.sweep == "faults" else 0.0)
 
     def shut_out(result: dict[str, Any]) -> None:
         for window in result["windows"]:
@@ -308,10 +308,10 @@ def test_faulty_devices() -> None:
                 window["leader_share"][device] = 0.0
 
     made = Made(REDUCED).fill(rule({"gapsl": 0.01, "recommended": 0.01}), "robustness")
-    change(made, lambda point: line_of(point) == "gapsl" and point.sweep == "faults", shut_out)
+    change(made, lambda point: point.line == "gapsl" and point.sweep == "faults", shut_out)
     assert judged("filters-noise", made).verdict is HOLDS
     made = Made(REDUCED).fill(rule({"gapsl": 0.3, "recommended": 0.3}), "robustness")
-    change(made, lambda point: line_of(point) == "gapsl" and point.sweep == "faults", shut_out)
+    change(made, lambda point: point.line == "gapsl" and point.sweep == "faults", shut_out)
     assert judged("filters-noise", made).verdict is PART
 
 
@@ -324,7 +324,7 @@ def test_traffic_and_time() -> None:
         result["final"]["bytes_sent"] += 1
         result["final"]["seconds"] *= 2
 
-    change(made, lambda point: line_of(point) == "gapsl", dearer)
+    change(made, lambda point: point.line == "gapsl", dearer)
     assert judged("traffic", made).verdict is PART, "more than PSL, still less than SFL"
     assert judged("light", made).verdict is NOT
 

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from made_up import Made, line_of, result_of
+from made_up import Made, result_of
 
 from gapsl.experiments import paper
 from gapsl.experiments.catalogue import EXPERIMENTS, SCALES, Point, Scale
@@ -19,7 +19,6 @@ from gapsl.experiments.report.figures import FIGURES
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.page.exclusion import reached, starved
 from gapsl.experiments.report.page.whole import page
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.store import Store
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +29,7 @@ Rows = dict[str, list[str]]
 
 def varied(point: Point) -> float:
     """Give every run an accuracy of its own, more of it to later lines."""
-    rank = TABLE.index(line_of(point)) if line_of(point) in TABLE else 3
+    rank = TABLE.index(point.line) if point.line in TABLE else 3
     tried = 0.01 * point.rates.device if point.searching and point.rates is not None else 0.0
     return 0.3 + 0.04 * rank + 0.013 * point.seed + 0.02 * len(point.partition) / 10 + tried
 
@@ -66,9 +65,8 @@ def tables(text: str) -> dict[str, Rows]:
 def test_table_1_has_the_stores_numbers_beside_the_papers(whole: Made, text: str) -> None:
     found = tables(section(text, "Table I: accuracy and time"))["**CIFAR-10, VGG-16: accuracy**"]
     evidence = whole.evidence()
-    lines = distinct(TABLE)
     assert {"frozen", "central"} <= set(found)
-    for line in lines:
+    for line in TABLE:
         for column, partition in ((0, "non-iid"), (2, "iid")):
             runs = evidence.runs(Place(line, partition=partition)).values()
             each = [100 * result["final"]["device_mean"] for result in runs]

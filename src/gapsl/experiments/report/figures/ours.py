@@ -12,7 +12,6 @@ from gapsl.experiments.report.looks import look_of
 from gapsl.experiments.report.measures import accuracy, by_seed
 from gapsl.experiments.report.naming import PARTITIONS, line_name
 from gapsl.experiments.report.panels import Bars, Lines, Picture, Rows
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.report.spread import estimate
 from gapsl.experiments.store import Result
 
@@ -24,7 +23,7 @@ def feature_shift(evidence: Evidence) -> Picture:
     """Return the accuracy of devices that see the same labels through different sensors."""
     shifts = evidence.sweep("shift")
     series, missing = [], []
-    for line in distinct(TABLE):
+    for line in TABLE:
         if line == "central":  # in one place there are no devices to differ
             continue
         clean, shifted = Place(line, partition="iid"), Place(line, partition="iid", sweep="shift")
@@ -42,7 +41,7 @@ def cost(evidence: Evidence) -> Picture:
     """Return the accuracy against traffic and against seconds of training."""
     panels = []
     for partition, name in PARTITIONS.items():
-        places = {line: Place(line, partition=partition) for line in distinct(TABLE)}
+        places = {line: Place(line, partition=partition) for line in TABLE}
         label = evaluated_on(evidence, list(places.values()))
         for title, x_label, paid in (
             (f"{name}, traffic", "GB sent and received, all devices", by_gigabytes),

@@ -9,7 +9,6 @@ from gapsl.experiments.report.looks import look_of
 from gapsl.experiments.report.measures import Measure, accuracy, converged, course
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.panels import Bars, Lines, Picture
-from gapsl.experiments.report.shown import distinct
 
 
 def curves(evidence: Evidence) -> Picture:
@@ -17,9 +16,7 @@ def curves(evidence: Evidence) -> Picture:
     panels = []
     for workload in evidence.scale.workloads:
         for partition in PARTITIONS:
-            places = {
-                (line_name(line), look_of(line)): Place(line, workload, partition) for line in distinct(TABLE)
-            }
+            places = {(line_name(line), look_of(line)): Place(line, workload, partition) for line in TABLE}
             title = f"{workload_name(workload, evidence.scale)}, {PARTITIONS[partition]}"
             found, missing = courses(evidence, places, course)
             label = evaluated_on(evidence, list(places.values()))
@@ -44,7 +41,7 @@ def by_partition(evidence: Evidence, measure: Measure, label: str) -> Picture:
     panels = []
     for workload in evidence.scale.workloads:
         series, missing = [], []
-        for line in distinct(TABLE):
+        for line in TABLE:
             places = {name: Place(line, workload, key) for key, name in PARTITIONS.items()}
             own, without = bars(evidence, line_name(line), look_of(line), places, measure)
             series.append(own)

@@ -16,7 +16,6 @@ from gapsl.experiments.report.measures import over_devices, over_rounds
 from gapsl.experiments.report.naming import class_name, line_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.store import Result
 
 LINES = ("gapsl", "recommended gapsl", "non-lgi", "rand-lgi", "rand-gda")
@@ -51,7 +50,7 @@ def starved(result: Result) -> list[int]:
 def exclusion(evidence: Evidence) -> str:
     """Return a table of methods, and one of GAPSL's seeds."""
     rows = []
-    for line in distinct(LINES):
+    for line in LINES:
         known = {s: run for s, run in evidence.runs(Place(line)).items() if kept_shares(run)}
         rows.append(overview(line, known))
     ours = {s: run for s, run in evidence.runs(Place("gapsl")).items() if kept_shares(run)}

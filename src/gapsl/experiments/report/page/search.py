@@ -11,7 +11,6 @@ from gapsl.experiments.report.naming import line_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
 from gapsl.experiments.report.page.settings import flat, shown
-from gapsl.experiments.report.shown import same_as
 
 Trials = dict[Rates, Point]
 
@@ -21,7 +20,7 @@ def trials(evidence: Evidence) -> dict[tuple[str, str, str], Trials]:
     found: dict[tuple[str, str, str], Trials] = {}
     for point in evidence.every_point():
         line = LINES[point.line].rates_of
-        if point.searching and not point.final and point.rates is not None and same_as(line) is None:
+        if point.searching and not point.final and point.rates is not None:
             found.setdefault((point.workload, point.partition, line), {})[point.rates] = point
     return found
 

@@ -11,7 +11,6 @@ from gapsl.experiments.report.measures import accuracy, by_seed, converged
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING, accuracy_cell, best, spread
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.report.spread import estimate
 
 LEGEND = (
@@ -29,7 +28,7 @@ def headline(evidence: Evidence) -> str:
     """Return the accuracies that matter most, the best first, in a sentence."""
     found = {
         line: each
-        for line in distinct(TABLE)
+        for line in TABLE
         if (each := estimate(by_seed(evidence.runs(Place(line)), accuracy))) is not None
     }
     if not found:
@@ -87,13 +86,12 @@ def table3(evidence: Evidence) -> str:
 
 def accuracies(evidence: Evidence, workload: str, columns: Columns, theirs: Mapping[str, paper.Row]) -> str:
     """Return a table of accuracies, ours and the paper's in turn."""
-    lines = distinct(TABLE)
     places = {
-        heading: {line: Place(line, workload, *where) for line in lines} for heading, where in columns.items()
+        heading: {line: Place(line, workload, *where) for line in TABLE} for heading, where in columns.items()
     }
     highest = {heading: best(evidence, own) for heading, own in places.items()}
     rows = []
-    for line in lines:
+    for line in TABLE:
         cells = [line_name(line)]
         for heading in columns:
             place = places[heading][line]
@@ -107,7 +105,7 @@ def accuracies(evidence: Evidence, workload: str, columns: Columns, theirs: Mapp
 def epochs(evidence: Evidence, workload: str, columns: Columns, theirs: Mapping[str, paper.Row]) -> str:
     """Return a table of the epochs to converge, ours and the paper's in turn."""
     rows = []
-    for line in distinct(TABLE):
+    for line in TABLE:
         cells = [line_name(line)]
         for heading, where in columns.items():
             found = by_seed(evidence.runs(Place(line, workload, *where)), converged)
