@@ -75,7 +75,7 @@ def by_gradients(result: Result) -> float | None:
 
 
 def by_probes(result: Result) -> float | None:
-    """Return what the devices' answers to probes tell: a faulty one should lead less often."""
+    """Return what the angles between the devices' answers to probes tell."""
     return told_apart(result, "probe_scores")
 
 
