@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from gapsl.experiments.catalogue import EXPERIMENTS, Point, Scale
+from gapsl.experiments.catalogue import EXPERIMENTS, LINES, Point, Scale
 from gapsl.experiments.report.evidence import Evidence
-from gapsl.experiments.report.shown import same_as
 from gapsl.experiments.store import SCHEMA, Result
 
 EVALUATIONS = 6
@@ -28,17 +28,13 @@ MADE = {
 Accuracy = Callable[[Point], float]  # a share, not percent
 
 
-def line_of(point: Point) -> str:
-    """Return a point's line under the name that counts, where several are the same."""
-    return same_as(point.line) or point.line
-
-
 class Made:
     """A store in memory, filled from the catalogue."""
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
         self.results: dict[str, Result] = {}
+        self.filled: list[str] = []  # experiments that there are results of
 
     def get(self, key: str) -> Result | None:
         return self.results.get(key)
@@ -51,12 +47,35 @@ class Made:
         return [p for name in names or EXPERIMENTS for p in EXPERIMENTS[name].points(self.scale, self.get)]
 
     def fill(self, accuracy: Accuracy, *names: str, **more: Any) -> Made:
-        """Make results for experiments, all of them by default; a run of several lines is its first's."""
-        for searching in (True, False):
-            for point in self.points(*names):
-                if point.searching == searching and point.run.key not in self.results:
-                    self.results[point.run.key] = result_of(point, accuracy(point), **more)
+        """Make results for experiments, all of them by default; a run of several lines is its first's.
+
+        The best trial of a search also wins at full length. That run is often one that is shown, and then it
+        has the accuracy of what is shown.
+        """
+        self.filled += names or EXPERIMENTS
+        for point in self.points(*names):
+            if point.searching and not point.final:
+                self._put(point, accuracy(searched(point)), **more)
+        searches: set[tuple[str, ...]] = set()
+        finals: set[str] = set()
+        for point in self.points(*names):
+            if point.final:
+                search = (point.workload, point.partition, searched(point).line)
+                if point.run.key not in self.results:
+                    finals.add(point.run.key)
+                self._put(point, accuracy(searched(point)) if search not in searches else 0.0, **more)
+                searches.add(search)
+        for point in self.points(*names):
+            if not point.searching:
+                if point.run.key in finals:
+                    finals.remove(point.run.key)
+                    del self.results[point.run.key]
+                self._put(point, accuracy(point), **more)
         return self
+
+    def _put(self, point: Point, accuracy: float, **more: Any) -> None:
+        if point.run.key not in self.results:
+            self.results[point.run.key] = result_of(point, accuracy, **more)
 
     def drop(self, unwanted: Callable[[Point], bool]) -> Made:
         """Take results away."""
@@ -64,6 +83,11 @@ class Made:
             if not point.searching and unwanted(point):
                 self.results.pop(point.run.key, None)
         return self
+
+
+def searched(point: Point) -> Point:
+    """Return a point of a search as that of the line whose rates are searched."""
+    return replace(point, line=LINES[point.line].rates_of)
 
 
 def result_of(point: Point, accuracy: float, *, epochs: float = 3.0, **final: Any) -> dict[str, Any]:
@@ -147,5 +171,5 @@ def window(method: str, end: int, index: int, devices: int, *, probed: bool) -> 
         entry |= {"ratio": 0.2 + 0.1 * index, "threshold": 1.4, "kept": sum(shares)}
         entry |= {"kept_share": shares, "leader_share": shares}
     if probed:
-        entry |= {"apart": 0.01, "probe_leader_share": [i / devices for i in range(devices)]}
+        entry |= {"apart": 0.01, "probe_scores": [0.8 - 0.01 * i for i in range(devices)]}
     return entry

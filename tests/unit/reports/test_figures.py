@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -95,10 +97,10 @@ def test_only_honest_devices_count_among_faulty_ones(whole: Made, shown: dict[st
 def test_faulty_devices_are_told_apart_by_their_place_among_the_honest(whole: Made) -> None:
     (run,) = whole.evidence().runs(Place("psl", sweep="faults", at="noise:1")).values()
     (faulty,) = faulty_devices(run)
-    # Made up: a device's score falls with its number, and how often it leads on probes grows.
+    # Made up: a device's scores fall with its number, on gradients and on probes.
     assert told_apart(run, "scores") == pytest.approx(100 * (9 - faulty) / 9)
     (ours,) = whole.evidence().runs(Place("recommended", sweep="faults", at="noise:1")).values()
-    assert told_apart(ours, "probe_leader_share", sign=-1) == pytest.approx(100 * (9 - faulty) / 9)
+    assert told_apart(ours, "probe_scores") == pytest.approx(100 * (9 - faulty) / 9)
     (clean, *_) = whole.evidence().runs(Place("psl")).values()
     assert told_apart(clean, "scores") is None
 
@@ -113,11 +115,54 @@ def test_devices_are_shown_by_score_with_one_seed(shown: dict[str, Picture]) -> 
     assert {each.seeds for each in accuracies.estimates} == {1}
 
 
-def test_readings_are_shown_against_gapsl_as_written(shown: dict[str, Picture]) -> None:
+def test_every_bar_of_separation_is_of_angles_to_the_others(whole: Made, shown: dict[str, Picture]) -> None:
+    """A faulty device with larger angles on the probes alone raises the bar of the probes alone."""
+    made = Made(REDUCED)
+    made.results = deepcopy(whole.results)
+    for point in made.points("separation"):
+        if point.line == "recommended" and point.sweep == "faults":
+            for window in made.results[point.run.key]["windows"]:
+                for device in faulty_devices(made.results[point.run.key]):
+                    window["probe_scores"][device] = 3.0
+    (panel,), (before,) = FIGURES["separation"](made.evidence()).panels, shown["separation"].panels
+    assert isinstance(panel, Bars) and isinstance(before, Bars)
+    for now, then in zip(panel.series, before.series, strict=True):
+        if now.label.startswith("probes"):
+            assert [each.mean for each in now.values if each is not None] == [100] * 3
+        else:
+            assert now == then
+
+
+def test_readings_are_shown_against_ours(shown: dict[str, Picture]) -> None:
     (panel,) = shown["readings"].panels
     assert isinstance(panel, Rows)
-    assert list(panel.rows) == list(REDUCED.sweeps["readings"])
-    assert panel.reference == panel.rows["as written"]
+    assert len(panel.rows) <= len(REDUCED.sweeps["readings"])
+    first = next(iter(panel.rows))
+    assert first.startswith("our reading")
+    assert panel.reference == panel.rows[first]
+
+
+def test_readings_that_are_the_same_run_are_shown_once() -> None:
+    penalty = REDUCED.workloads["cifar10"].settings["gapsl"]
+    sweep = {"our reading": {}, "eta 1": {"gapsl": {"eta": 1.0}}, "as it is": {"gapsl": penalty}}
+    made = Made(replace(REDUCED, sweeps={**REDUCED.sweeps, "readings": sweep})).fill(varied, "readings")
+    (panel,) = FIGURES["readings"](made.evidence()).panels
+    assert isinstance(panel, Rows)
+    assert list(panel.rows) == ["our reading = as it is", "eta 1"]
+    made.drop(lambda point: point.at == "eta 1")
+    (panel,) = FIGURES["readings"](made.evidence()).panels
+    assert panel.missing == ["eta 1"]
+
+
+def test_time_is_counted_in_rounds_where_a_schedule_goes_by_them(shown: dict[str, Picture]) -> None:
+    """Made up: three epochs of ten rounds each."""
+    scheduled, constant = shown["converged-time"].panels
+    assert isinstance(scheduled, Bars) and isinstance(constant, Bars)
+    assert (scheduled.y_label, constant.y_label) == ("rounds to converge", "epochs to converge")
+    assert {each.mean for each in scheduled.estimates} == {30}
+    assert {each.mean for each in constant.estimates} == {3}
+    leader = shown["leader-vs-single"].panels[1]
+    assert isinstance(leader, Bars) and leader.y_label == "rounds to converge"
 
 
 def test_dispersion_has_a_dot_a_run(whole: Made, shown: dict[str, Picture]) -> None:

@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from gapsl.experiments.report.ranks import rank_correlation, ranks
-from gapsl.experiments.report.spread import Estimate, above_zero, estimate, interval, minus
+from gapsl.experiments.report.spread import Estimate, estimate, interval, minus
 from gapsl.experiments.report.student import central, quantile
 
 
@@ -53,16 +53,6 @@ def test_fewer_than_three_seeds_have_no_interval() -> None:
     assert interval({}) is None
     assert interval({0: 1.0}) is None
     assert interval({0: 1.0, 1: 2.0}) is None
-
-
-def test_what_counts_as_above_zero() -> None:
-    assert above_zero({}, 2.0) is None
-    assert above_zero({0: 2.1}, 2.0) is True
-    assert above_zero({0: 2.0}, 2.0) is False, "one seed needs more than the margin"
-    assert above_zero({0: 9.0, 1: 9.0, 2: 9.0}, 2.0) is True
-    assert above_zero({0: 0.1, 1: 0.1, 2: 0.1}, 2.0) is True, "small, but the same with every seed"
-    assert above_zero({0: 1.0, 1: 2.0, 2: 3.0}, 2.0) is False, "the interval reaches below zero"
-    assert above_zero({0: -9.0, 1: -9.0, 2: -9.0}, 2.0) is False
 
 
 def test_ranks_share_what_equals_share() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from made_up import Made, result_of
 
-from gapsl.experiments.catalogue import LINES, SCALES, Line
-from gapsl.experiments.report import shown
+from gapsl.experiments.catalogue import LINES, SCALES
+from gapsl.experiments.planned import planned
 from gapsl.experiments.report.evidence import Place
 from gapsl.experiments.report.measures import accuracy, by_seed
 
@@ -39,14 +38,15 @@ def test_a_run_whose_rates_are_not_chosen_is_not_shown() -> None:
 
 
 def test_failed_runs_are_kept_apart() -> None:
-    made = Made(REDUCED).fill(half, "psl-vs-sfl")
-    point = next(p for p in made.points("psl-vs-sfl") if not p.searching and p.line == "psl")
+    made = Made(REDUCED).fill(half, "cost")
+    point = next(p for p in made.points("cost") if p.line == "psl" and p.seed == 1)
     result = result_of(point, 0.5)
     del result["final"]
     made.results[point.run.key] = {**result, "failed": "no finite gradient"}
     evidence = made.evidence()
-    assert evidence.runs(Place("psl")) == {}
-    assert evidence.failed(Place("psl")) == {0: "no finite gradient"}
+    place = Place("psl", partition=point.partition)
+    assert list(evidence.runs(place)) == [0, 2]
+    assert evidence.failed(place) == {1: "no finite gradient"}
 
 
 def test_pairing_leaves_the_seeds_that_all_have_which_have_any() -> None:
@@ -65,12 +65,11 @@ def test_a_sweep_over_alpha_ends_with_the_tables_non_iid() -> None:
     assert evidence.over_alpha("psl")[0.1] == Place("psl")
 
 
-def test_lines_with_the_same_settings_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = Line(LINES["psl"].settings, rates_of="psl")
-    monkeypatch.setattr(shown, "LINES", {**LINES, "again": same})
-    assert shown.same_as("again") == "psl"
-    assert shown.distinct(["psl", "again", "sfl"]) == ["psl", "sfl"]
-    assert shown.distinct(["again", "sfl"]) == ["again", "sfl"]
-    other = Line(LINES["psl"].settings, rates_of="sfl")
-    monkeypatch.setattr(shown, "LINES", {**LINES, "again": other})
-    assert shown.same_as("again") is None, "other rates are searched"
+def test_all_lines_of_the_catalogue_differ() -> None:
+    """Two names for one thing would be shown as two."""
+    workload = REDUCED.workloads["cifar10"].settings
+    keys: dict[str, str] = {}
+    for name, line in LINES.items():
+        key = planned(workload, line.settings).key
+        assert key not in keys, f"{name} is {keys[key]}"
+        keys[key] = name

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gapsl.experiments.catalogue import EXPERIMENTS, Point, Scale
 from gapsl.experiments.catalogue.tuning import Results
-from gapsl.experiments.report.shown import same_as
 from gapsl.experiments.store import Result
 
 Runs = Mapping[int, Result]  # those that finished, by seed
@@ -30,22 +29,20 @@ def place_of(point: Point) -> Place:
     return Place(point.line, point.workload, point.partition, point.sweep, point.at)
 
 
-def known_as(place: Place) -> Place:
-    """Return a place under the first of the names it has."""
-    return replace(place, line=same_as(place.line) or place.line)
-
-
 class Evidence:
     """What experiments have shown so far.
 
     All seeds of a place count, also where an experiment asks for fewer of them than another, so that a
-    number is the same wherever it is shown. Lines with the same settings are the same.
+    number is the same wherever it is shown.
     """
 
     def __init__(self, scale: Scale, results: Results) -> None:
         self.scale, self.results = scale, results
         self._seeds: Collection[int] | None = None  # None: all
-        self.points = {name: experiment.points(scale, results) for name, experiment in EXPERIMENTS.items()}
+        # What tables and figures share is worked out once.
+        distinct = {experiment.grids: experiment for experiment in EXPERIMENTS.values()}
+        shared = {grids: experiment.points(scale, results) for grids, experiment in distinct.items()}
+        self.points = {name: shared[experiment.grids] for name, experiment in EXPERIMENTS.items()}
         self._runs: dict[Place, dict[int, Result]] = {}
         self._failed: dict[Place, dict[int, str]] = {}
         self._wanted: set[Place] = set()
@@ -54,7 +51,7 @@ class Evidence:
                 self._take(point)
 
     def _take(self, point: Point) -> None:
-        place = known_as(place_of(point))
+        place = place_of(point)
         self._wanted.add(place)
         result = self.result(point)
         if result is None:
@@ -75,7 +72,7 @@ class Evidence:
 
     def runs(self, place: Place) -> Runs:
         """Return the runs of a place that finished, in the order of their seeds."""
-        found = sorted(self._runs.get(known_as(place), {}).items())
+        found = sorted(self._runs.get(place, {}).items())
         return {seed: run for seed, run in found if self._seeds is None or seed in self._seeds}
 
     def paired(self, places: Iterable[Place]) -> Evidence:
@@ -95,11 +92,11 @@ class Evidence:
 
     def failed(self, place: Place) -> Mapping[int, str]:
         """Return the runs of a place that failed, with the reasons."""
-        return self._failed.get(known_as(place), {})
+        return self._failed.get(place, {})
 
     def wanted(self, place: Place) -> bool:
         """Say whether any experiment asks for a place at this scale."""
-        return known_as(place) in self._wanted
+        return place in self._wanted
 
     def sweep(self, name: str) -> list[str]:
         """Return the points of one of the scale's sweeps, in order."""

@@ -26,6 +26,12 @@ def accuracy(result: Result) -> float:
     return 100 * float(result["final"]["device_mean"])
 
 
+def validation_accuracy(result: Result) -> float | None:
+    """Return the same on the validation split, None where there is none: what choices are made by."""
+    held_out = result["final"].get("validation")
+    return None if held_out is None else 100 * float(held_out["device_mean"])
+
+
 def ensemble(result: Result) -> float:
     """Return the accuracy of the devices' mean prediction."""
     return 100 * float(result["final"]["ensemble"])
@@ -35,6 +41,12 @@ def converged(result: Result) -> float | None:
     """Return the epoch in which the run had converged."""
     epoch = result["final"]["converged_epoch"]
     return None if epoch is None else float(epoch)
+
+
+def converged_rounds(result: Result) -> float | None:
+    """Return the round in which the run had converged."""
+    epoch = converged(result)
+    return None if epoch is None else epoch * float(result["rounds_per_epoch"])
 
 
 def megabytes(result: Result) -> float:
@@ -95,16 +107,16 @@ def faulty_devices(result: Result) -> tuple[int, ...]:
     return () if faults is None else faults.devices
 
 
-def told_apart(result: Result, name: str, *, sign: int = 1) -> float | None:
+def told_apart(result: Result, name: str) -> float | None:
     """Return how well a recorded list tells faulty devices from honest ones: 100 always, 50 not at all.
 
     It is the share of all pairs of a faulty and an honest device in which the faulty one has the larger
-    number, or the smaller with sign -1; a tie counts half.
+    number; a tie counts half.
     """
     faulty = faulty_devices(result)
     numbers = [(device, own) for device, own in enumerate(over_devices(result, name)) if own is not None]
-    bad = [sign * own for device, own in numbers if device in faulty]
-    good = [sign * own for device, own in numbers if device not in faulty]
+    bad = [own for device, own in numbers if device in faulty]
+    good = [own for device, own in numbers if device not in faulty]
     pairs = [(own > other) + (own == other) / 2 for own in bad for other in good]
     return 100 * fmean(pairs) if pairs else None
 

@@ -19,16 +19,17 @@ LINES: Mapping[str, str] = {
     "non-gda": "Non-GDA",
     "rand-gda": "Rand-GDA",
     "psl prior": "PSL, calibrated",
+    "sfl prior": "SFL, calibrated",
     "single": "one device alone",
 }
 # What is recommended with a part taken away or added.
 PARTS: Mapping[str, str] = {
     "recommended": "recommended",
-    "recommended led": "led by the half that agrees most",
     "recommended unpulled": "without probes and pull",
     "recommended uncalibrated": "devices' loss not calibrated",
     "recommended unbalanced": "server's loss not balanced",
     "recommended frozen": "halves frozen, server's loss balanced",
+    "recommended led": "led by the half that agrees most",
     "recommended gapsl": "and GAPSL on the server's gradients",
     "recommended penalty": "and GAPSL's regulariser, nobody excluded",
     "recommended sfl": "SFL, calibrated and balanced alike",

@@ -44,14 +44,3 @@ def interval(values: Values) -> tuple[float, float] | None:
         return None
     half = quantile((1 + LEVEL) / 2, found.seeds - 1) * found.std / found.seeds**0.5
     return found.mean - half, found.mean + half
-
-
-def above_zero(values: Values, margin: float) -> bool | None:
-    """Say whether differences are above zero beyond doubt; None if there are none.
-
-    With enough seeds the whole interval has to be above zero, with fewer the mean above a margin.
-    """
-    if not values:
-        return None
-    found = interval(values)
-    return found[0] > 0 if found is not None else statistics.fmean(values.values()) > margin

@@ -17,7 +17,9 @@ from gapsl.experiments.report.claims import (
     selection,
 )
 from gapsl.experiments.report.claims.claim import Claim, Judgement, Part, Verdict, judge
-from gapsl.experiments.report.claims.goals import GOALS
+from gapsl.experiments.report.claims.deciding import State
+from gapsl.experiments.report.claims.goals import GOALS, QUESTIONS
+from gapsl.experiments.report.claims.length import CONVERGED
 
 CLAIMS: tuple[Claim, ...] = (
     *accuracy.CLAIMS,
@@ -30,4 +32,15 @@ CLAIMS: tuple[Claim, ...] = (
     *cost.CLAIMS,
 )
 
-__all__ = ["CLAIMS", "GOALS", "Claim", "Judgement", "Part", "Verdict", "judge"]
+__all__ = [
+    "CLAIMS",
+    "CONVERGED",
+    "GOALS",
+    "QUESTIONS",
+    "Claim",
+    "Judgement",
+    "Part",
+    "State",
+    "Verdict",
+    "judge",
+]

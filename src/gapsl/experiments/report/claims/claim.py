@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import seeds_name
 from gapsl.experiments.report.spread import ENOUGH
@@ -17,7 +18,16 @@ class Verdict(Enum):
     HOLDS = "holds"
     PART = "holds in part"
     NOT = "does not hold"
+    UNDECIDED = "undecided"
+    UNJUDGED = "not judged at this scale"
     MISSING = "not measured yet"
+
+
+# How a verdict follows, in words.
+RULE = (
+    "It *holds* if all that are measured are a yes, *in part* if some are; it *does not hold* if none is and "
+    "at least one is a no; and it is *undecided* if all are."
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +35,12 @@ class Part:
     """One thing a claim comes down to: whether it is so, and the numbers that say it."""
 
     text: str
-    so: bool | None  # None: not measured yet
+    state: State
     seeds: int = 0  # that it rests on; 0: seeds have nothing to do with it
+    why: str = ""  # it is not judged
+
+
+NOT_MEASURED = Part("not measured", State.MISSING)
 
 
 @dataclass(frozen=True)
@@ -50,26 +64,34 @@ class Judgement:
 
     @property
     def words(self) -> str:
-        """The verdict, with what weakens it."""
-        seeds = sorted({part.seeds for part in self.parts if part.so is not None and part.seeds})
+        """The verdict, with what weakens it or why there is none."""
+        judged = [part for part in self.parts if part.state.judged]
+        seeds = sorted({part.seeds for part in judged if part.seeds})
         weak = []
-        missing = [part.so is None for part in self.parts]
-        if any(missing) and not all(missing):
+        if judged and any(part.state is State.MISSING for part in self.parts):
             weak.append("so far")
         if seeds and seeds[0] < ENOUGH:
             weak.append(seeds_name(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds")
         verdict: str = self.verdict.value
+        if self.verdict is Verdict.UNJUDGED:
+            return f"{verdict}: {self.parts[0].why}"
         return verdict + (f" ({', '.join(weak)})" if weak else "")
 
 
 def judge(claim: Claim, evidence: Evidence) -> Judgement:
-    """Decide about a claim: all its parts, some or none of those that are measured."""
+    """Decide about a claim."""
     parts = claim.parts(evidence)
-    measured = [part.so for part in parts if part.so is not None]
-    if not measured:
-        verdict = Verdict.MISSING
-    elif all(measured):
-        verdict = Verdict.HOLDS
-    else:
-        verdict = Verdict.PART if any(measured) else Verdict.NOT
-    return Judgement(claim, verdict, parts)
+    return Judgement(claim, verdict_of([part.state for part in parts]), parts)
+
+
+def verdict_of(states: Sequence[State]) -> Verdict:
+    """Return the verdict that the states of a claim's parts come to."""
+    judged = {state for state in states if state.judged}
+    if not judged:
+        unjudged = bool(states) and State.MISSING not in states
+        return Verdict.UNJUDGED if unjudged else Verdict.MISSING
+    if judged == {State.SO}:
+        return Verdict.HOLDS
+    if State.SO in judged:
+        return Verdict.PART
+    return Verdict.NOT if State.NOT_SO in judged else Verdict.UNDECIDED

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from gapsl.experiments.report.claims.claim import Claim, Part
+from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.measures import Measure, by_seed, megabytes, seconds
 from gapsl.experiments.report.naming import PARTITIONS, line_name
@@ -28,10 +29,11 @@ def traffic(evidence: Evidence) -> Sequence[Part]:
             places = Place("gapsl", partition=partition), Place(other, partition=partition)
             both = common(evidence, *places, megabytes)
             if both is None:
-                found.append(Part(f"{name}, {line_name(other)}: not measured", None))
+                found.append(Part(f"{name}, {line_name(other)}: not measured", State.MISSING))
                 continue
             text = f"{name}: GAPSL {both[0]:,.1f} MB, {line_name(other)} {both[1]:,.1f} MB"
-            found.append(Part(text, both[0] == both[1] if other == "psl" else both[0] < both[1]))
+            so = both[0] == both[1] if other == "psl" else both[0] < both[1]
+            found.append(Part(text, State.of(so)))
     return found
 
 
@@ -43,11 +45,11 @@ def time(evidence: Evidence) -> Sequence[Part]:
             by_seed(evidence.runs(Place(line, partition=partition)), seconds) for line in ("gapsl", "psl")
         ]
         if not all(both):
-            found.append(Part(f"{name}: not measured", None))
+            found.append(Part(f"{name}: not measured", State.MISSING))
             continue
         own, other = (min(values.values()) for values in both)
         text = f"{name}: {own:,.0f} s against {other:,.0f} s, {own / other:.2f} times"
-        found.append(Part(text, own <= LIGHT * other, min(map(len, both))))
+        found.append(Part(text, State.of(own <= LIGHT * other), min(map(len, both))))
     return found
 
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from gapsl.diagnosis.wording import percent
 from gapsl.experiments.report.claims.claim import Claim, Part
 from gapsl.experiments.report.claims.comparing import difference_part
+from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.robustness import KINDS, fault_places
 from gapsl.experiments.report.measures import (
@@ -65,13 +66,13 @@ def led(evidence: Evidence, places: Sequence[Place], name: str) -> Part:
     runs = [evidence.runs(place) for place in places]
     shares = leading([result for own in runs for result in own.values()])
     if shares is None:
-        return Part(f"{name}, who leads: not measured", None)
+        return Part(f"{name}, who leads: not measured", State.MISSING)
     seeds = min(len(own) for own in runs if own)
     text = (
         f"{name}: a faulty device is among the leaders in {percent(shares[0])} of its rounds, "
         f"an honest one in {percent(shares[1])} ({seeds_name(seeds)})"
     )
-    return Part(text, shares[0] <= HALF * shares[1], seeds)
+    return Part(text, State.of(shares[0] <= HALF * shares[1]), seeds)
 
 
 CLAIMS = (

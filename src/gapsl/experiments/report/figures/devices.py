@@ -14,7 +14,6 @@ from gapsl.experiments.report.looks import Look, look_of, ordered_look
 from gapsl.experiments.report.measures import (
     accuracy,
     by_seed,
-    converged,
     course,
     device_accuracies,
     over_devices,
@@ -22,6 +21,7 @@ from gapsl.experiments.report.measures import (
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.panels import Bars, Lines, Picture, Series
 from gapsl.experiments.report.ranks import rank_correlation
+from gapsl.experiments.report.schedules import COUNTED, time_of
 from gapsl.experiments.report.spread import Estimate, estimate
 from gapsl.experiments.store import Result
 
@@ -126,7 +126,7 @@ def ones(values: Sequence[float], devices: Sequence[int]) -> list[Estimate | Non
 
 
 def leader_vs_single(evidence: Evidence) -> Picture:
-    """Return accuracy and converged epoch of the leader gradient beside each device's alone."""
+    """Return accuracy and converged time of the leader gradient beside each device's alone."""
     places = singles(evidence)
     leader = Place("non-gda")
     evidence = first_seed(evidence, [leader, *places.values()])
@@ -134,7 +134,7 @@ def leader_vs_single(evidence: Evidence) -> Picture:
     panels = []
     for title, measure, label in (
         ("(a) accuracy", accuracy, TEST_ACCURACY),
-        ("(b) converged time", converged, "epochs to converge"),
+        ("(b) converged time", *time_of(evidence.scale, leader.workload)),
     ):
         shown: dict[str, Place | None] = dict.fromkeys(names)
         own = shown | {"leader": leader}
@@ -142,4 +142,4 @@ def leader_vs_single(evidence: Evidence) -> Picture:
         first, without = bars(evidence, "leader gradient (Non-GDA)", look_of("gapsl"), own, measure)
         second, missing = bars(evidence, ALONE, look_of("single"), lone, measure)
         panels.append(Bars(title, label, names, [first, second], "device", without + missing))
-    return Picture(panels)
+    return Picture(panels, says=f"(b) {COUNTED}")

@@ -12,11 +12,9 @@ from gapsl.experiments.report.looks import look_of
 from gapsl.experiments.report.measures import accuracy, by_seed
 from gapsl.experiments.report.naming import PARTITIONS, line_name
 from gapsl.experiments.report.panels import Bars, Lines, Picture, Rows
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.report.spread import estimate
 from gapsl.experiments.store import Result
 
-OUR_READING = "our reading"
 CLEAN = "nothing (IID)"
 
 
@@ -24,7 +22,7 @@ def feature_shift(evidence: Evidence) -> Picture:
     """Return the accuracy of devices that see the same labels through different sensors."""
     shifts = evidence.sweep("shift")
     series, missing = [], []
-    for line in distinct(TABLE):
+    for line in TABLE:
         if line == "central":  # in one place there are no devices to differ
             continue
         clean, shifted = Place(line, partition="iid"), Place(line, partition="iid", sweep="shift")
@@ -42,7 +40,7 @@ def cost(evidence: Evidence) -> Picture:
     """Return the accuracy against traffic and against seconds of training."""
     panels = []
     for partition, name in PARTITIONS.items():
-        places = {line: Place(line, partition=partition) for line in distinct(TABLE)}
+        places = {line: Place(line, partition=partition) for line in TABLE}
         label = evaluated_on(evidence, list(places.values()))
         for title, x_label, paid in (
             (f"{name}, traffic", "GB sent and received, all devices", by_gigabytes),
@@ -77,16 +75,29 @@ def by_seconds(result: Result) -> Sequence[tuple[float, float]]:
 
 def readings(evidence: Evidence) -> Picture:
     """Return the accuracy of GAPSL read differently where the paper leaves something open."""
-    places = {at: Place("gapsl", sweep="readings", at=at) for at in evidence.sweep("readings")}
-    found = {at: estimate(by_seed(evidence.runs(place), accuracy)) for at, place in places.items()}
-    rows = {at: each for at, each in found.items() if each is not None}
-    missing = [at for at in places if at not in rows]
+    shown = joined(evidence)
+    found = {name: estimate(by_seed(evidence.runs(place), accuracy)) for name, place in shown.items()}
+    rows = {name: each for name, each in found.items() if each is not None}
+    missing = [name for name in shown if name not in rows]
+    base = next(iter(shown))
     panel = Rows(
         "GAPSL, one thing changed at a time",
         TEST_ACCURACY,
         rows,
-        rows.get(OUR_READING),
+        rows.get(base),
         look_of("gapsl"),
         missing,
     )
     return Picture([panel], columns=1, height=1.2 + 0.22 * max(len(rows), 4))
+
+
+def joined(evidence: Evidence) -> dict[str, Place]:
+    """Return the readings by name, ours first; what comes to the same runs has its names joined."""
+    points = [point for point in evidence.points["readings"] if not point.searching]
+    keys: dict[str, frozenset[str]] = {}
+    for at in evidence.sweep("readings"):
+        keys[at] = frozenset(point.run.key for point in points if point.at == at)
+    groups: dict[frozenset[str], list[str]] = {}
+    for at, own in keys.items():
+        groups.setdefault(own, []).append(at)
+    return {" = ".join(names): Place("gapsl", sweep="readings", at=names[0]) for names in groups.values()}

@@ -11,7 +11,6 @@ from gapsl.experiments.report.looks import Look, look_of
 from gapsl.experiments.report.measures import Measure, by_seed, honest_accuracy, told_apart
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.panels import Bars, Picture, Series
-from gapsl.experiments.report.shown import distinct
 from gapsl.experiments.report.spread import Estimate, estimate
 from gapsl.experiments.store import Result
 
@@ -43,7 +42,7 @@ def robustness(evidence: Evidence) -> Picture:
     """Return the accuracy of the honest devices by number of faulty ones, a panel a kind."""
     panels = []
     for kind, title in KINDS.items():
-        places = {line: measured(evidence, line, kind) for line in distinct(FACING_FAULTS)}
+        places = {line: measured(evidence, line, kind) for line in FACING_FAULTS}
         ticks = {float(count): str(count) for count in fault_places(evidence, FACING_FAULTS[0], kind)}
         label = "accuracy of honest devices (%)"
         panels.append(lines_by(evidence, title, "faulty devices", label, places, ticks, honest_accuracy))
@@ -76,7 +75,7 @@ def by_gradients(result: Result) -> float | None:
 
 
 def by_probes(result: Result) -> float | None:
-    """Return what the devices' answers to probes tell: a faulty one should lead less often."""
+    """Return what the angles between the devices' answers to probes tell."""
     return told_apart(result, "probe_scores")
 
 

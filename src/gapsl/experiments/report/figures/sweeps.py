@@ -12,7 +12,6 @@ from gapsl.experiments.report.looks import look_of
 from gapsl.experiments.report.measures import Measure, accuracy
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.panels import Lines, Picture
-from gapsl.experiments.report.shown import distinct
 
 ALPHA = "Dirichlet alpha (labels ever more skewed)"
 
@@ -27,7 +26,7 @@ def by_devices(evidence: Evidence) -> Picture:
                 float(i): Place(line, partition=partition, sweep="devices", at=size)
                 for i, size in enumerate(sizes)
             }
-            for line in distinct(TABLE)
+            for line in TABLE
         }
         ticks = {float(i): size for i, size in enumerate(sizes)}
         title = f"{workload_name('cifar10', evidence.scale)}, {name}"
@@ -71,7 +70,7 @@ def over_alpha(
     """Return a measure of lines over alpha, the most even labels first."""
     places = {
         line: {float(i): place for i, place in enumerate(evidence.over_alpha(line, workload).values())}
-        for line in distinct(lines)
+        for line in lines
     }
     alphas = evidence.over_alpha(lines[0], workload)
     ticks = {float(i): f"{alpha:g}" for i, alpha in enumerate(alphas)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gapsl.experiments.catalogue.lines import TABLE
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.parts import EPOCH, TEST_ACCURACY, bars, courses, evaluated_on
 from gapsl.experiments.report.looks import look_of
-from gapsl.experiments.report.measures import Measure, accuracy, converged, course
+from gapsl.experiments.report.measures import Measure, accuracy, course
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.panels import Bars, Lines, Picture
-from gapsl.experiments.report.shown import distinct
+from gapsl.experiments.report.schedules import COUNTED, time_of
 
 
 def curves(evidence: Evidence) -> Picture:
@@ -17,9 +19,7 @@ def curves(evidence: Evidence) -> Picture:
     panels = []
     for workload in evidence.scale.workloads:
         for partition in PARTITIONS:
-            places = {
-                (line_name(line), look_of(line)): Place(line, workload, partition) for line in distinct(TABLE)
-            }
+            places = {(line_name(line), look_of(line)): Place(line, workload, partition) for line in TABLE}
             title = f"{workload_name(workload, evidence.scale)}, {PARTITIONS[partition]}"
             found, missing = courses(evidence, places, course)
             label = evaluated_on(evidence, list(places.values()))
@@ -29,26 +29,27 @@ def curves(evidence: Evidence) -> Picture:
 
 def converged_accuracy(evidence: Evidence) -> Picture:
     """Return the accuracy at the end."""
-    return by_partition(evidence, accuracy, TEST_ACCURACY)
+    shown = dict.fromkeys(evidence.scale.workloads, (accuracy, TEST_ACCURACY))
+    return Picture(by_partition(evidence, shown))
 
 
 def converged_time(evidence: Evidence) -> Picture:
-    """Return the epochs until the accuracy was within a point of its best."""
-    picture = by_partition(evidence, converged, "epochs to converge")
+    """Return the time until the accuracy was within a point of its best."""
+    times = {workload: time_of(evidence.scale, workload) for workload in evidence.scale.workloads}
     says = "Until the smoothed accuracy is within a point of the run's own best: a low best is soon reached."
-    return Picture(picture.panels, says=says)
+    return Picture(by_partition(evidence, times), says=f"{says} {COUNTED}")
 
 
-def by_partition(evidence: Evidence, measure: Measure, label: str) -> Picture:
-    """Return a bar a line, IID and not, a panel a workload."""
+def by_partition(evidence: Evidence, shown: Mapping[str, tuple[Measure, str]]) -> list[Bars]:
+    """Return a bar a line, IID and not, a panel a workload, each with its measure and the name of that."""
     panels = []
-    for workload in evidence.scale.workloads:
+    for workload, (measure, label) in shown.items():
         series, missing = [], []
-        for line in distinct(TABLE):
+        for line in TABLE:
             places = {name: Place(line, workload, key) for key, name in PARTITIONS.items()}
             own, without = bars(evidence, line_name(line), look_of(line), places, measure)
             series.append(own)
             missing += without
         title = workload_name(workload, evidence.scale)
         panels.append(Bars(title, label, list(PARTITIONS.values()), series, missing=missing))
-    return Picture(panels)
+    return panels

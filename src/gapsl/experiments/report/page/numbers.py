@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.measures import accuracy, by_seed, ensemble
@@ -34,10 +35,13 @@ def accuracy_cell(evidence: Evidence, place: Place, *, bold: bool = False) -> st
 
 
 def best(evidence: Evidence, places: Mapping[str, Place]) -> str | None:
-    """Return the line with the highest mean accuracy; what needs all data in one place does not compete."""
-    found = {
-        line: each.mean
-        for line, place in places.items()
-        if line != "central" and (each := estimate(by_seed(evidence.runs(place), accuracy))) is not None
+    """Return the line with the highest mean accuracy over the seeds that all have which have any.
+
+    What needs all data in one place does not compete.
+    """
+    own = {
+        line: by_seed(evidence.runs(place), accuracy) for line, place in places.items() if line != "central"
     }
-    return max(found, key=lambda line: found[line]) if len(found) > 1 else None
+    known = {line: values for line, values in own.items() if values}
+    shared = set.intersection(*map(set, known.values())) if len(known) > 1 else set()
+    return max(known, key=lambda line: fmean(known[line][seed] for seed in shared)) if shared else None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.report.claims.comparing import told
+from gapsl.experiments.report.claims.comparing import lead, told
 from gapsl.experiments.report.evidence import Evidence, Place
-from gapsl.experiments.report.measures import accuracy, by_seed
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
-from gapsl.experiments.report.shown import same_as
-from gapsl.experiments.report.spread import Values, minus
 
 LEGEND = (
     "Points of accuracy, first minus second, for the seeds both have: the mean, and in parentheses its 95 % "
@@ -31,25 +28,18 @@ PAIRS = (
 )
 
 
-def difference(evidence: Evidence, first: Place, second: Place) -> Values:
-    """Return how far one place is above another, by seed."""
-    own, other = (by_seed(evidence.runs(place), accuracy) for place in (first, second))
-    return minus(own, other)
-
-
 def cell(evidence: Evidence, first: Place, second: Place) -> str:
     """Return a difference as the page prints it."""
-    values = difference(evidence, first, second)
+    values = lead(evidence, first, second)
     return told(values) if values else NOTHING
 
 
 def pairs(evidence: Evidence) -> str:
     """Return a table of differences, a table a workload."""
     parts = [LEGEND]
-    shown = [pair for pair in PAIRS if same_as(pair[0]) is None]
     for workload in evidence.scale.workloads:
         rows = []
-        for first, second in shown:
+        for first, second in PAIRS:
             cells = [
                 cell(evidence, *(Place(line, workload, key) for line in (first, second)))
                 for key in ("non-iid", "iid")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.catalogue import RECOMMENDED
+from gapsl.experiments.catalogue import LINES, RECOMMENDED
 from gapsl.experiments.catalogue.lines import PARTS
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.naming import line_name, part_name, workload_name
@@ -14,9 +14,14 @@ from gapsl.experiments.report.page.settings import flat, shown
 OTHERS = ("gapsl", "sfl", "epsl", "vanilla", "psl", "frozen", "central")
 LEGEND = (
     "`recommended` is the aggregation-free configuration we would use. First what it is against the others, "
-    "each with its own learning rates; then what it is with a part taken away or added, at its own. The last "
-    "column is `recommended` minus the line, paired by seed."
+    "each with its own learning rates; then what it is with a part taken away or added, with its learning "
+    "rates unless it says *own rates*. The last column is `recommended` minus the line, paired by seed."
 )
+
+
+def part_row(line: str) -> str:
+    """Return the name of a line with a part taken away or added, and whether its rates are searched."""
+    return part_name(line) + (", *own rates*" if LINES[line].rates_of == line else "")
 
 
 def recommended(evidence: Evidence) -> str:
@@ -24,7 +29,7 @@ def recommended(evidence: Evidence) -> str:
     ours = Place("recommended")
     rows = [["**recommended**", accuracy_cell(evidence, ours), ""]]
     named = {line: line_name(line) for line in OTHERS}
-    named |= {line: part_name(line) for line in PARTS if line != "recommended"}
+    named |= {line: part_row(line) for line in PARTS if line != "recommended"}
     rows += [
         [name, accuracy_cell(evidence, Place(line)), cell(evidence, ours, Place(line))]
         for line, name in named.items()

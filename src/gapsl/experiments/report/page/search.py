@@ -3,89 +3,76 @@
 from __future__ import annotations
 
 from gapsl.diagnosis.wording import listed
-from gapsl.experiments.catalogue import LINES, Point
+from gapsl.experiments.catalogue import Point
 from gapsl.experiments.catalogue.scales import Rates
-from gapsl.experiments.catalogue.tuning import SEED, ranked
+from gapsl.experiments.catalogue.tuning import FINALISTS, SEED
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import line_name, workload_name
-from gapsl.experiments.report.page.markdown import paragraphs, table
+from gapsl.experiments.report.page.doubts import doubts
+from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
 from gapsl.experiments.report.page.settings import flat, shown
-from gapsl.experiments.report.shown import same_as
+from gapsl.experiments.report.searches import Search, Searches, searches_of, validated
 
-Trials = dict[Rates, Point]
-
-
-def trials(evidence: Evidence) -> dict[tuple[str, str, str], Trials]:
-    """Return the runs of each search by rates, the searches by workload, partition and line."""
-    found: dict[tuple[str, str, str], Trials] = {}
-    for point in evidence.every_point():
-        line = LINES[point.line].rates_of
-        if point.searching and not point.final and point.rates is not None and same_as(line) is None:
-            found.setdefault((point.workload, point.partition, line), {})[point.rates] = point
-    return found
+STRUCTURE = (
+    "Learning rates are all that is searched here. What `recommended` is made of (probes, pull, "
+    "calibration, balance) was chosen in `docs/study.md`; nobody else's structure was searched, so that it "
+    "had more search than the others."
+)
 
 
 def search(evidence: Evidence) -> str:
     """Return the section."""
-    searches = trials(evidence)
-    if not searches:
+    found = searches_of(evidence)
+    if not found:
         return "Learning rates are not searched at this scale: they are the paper's."
+    partitions = listed([f"`{name}`" for name in evidence.scale.searched_on])
     parts = [
-        "Every method is tried with the same pairs of learning rates (devices' / server's), once for IID "
-        f"data and once for alpha 0.1, with seed {SEED}; the pair with the best accuracy on the validation "
-        "split (bold, mean over the devices, in %) is used for all seeds. Other partitions use the search "
+        "Every method is tried with the same pairs of learning rates (devices' / server's), for each of "
+        f"{partitions}, in short trials with seed {SEED}. The best {FINALISTS} of them are run again at full "
+        "length (behind the arrow), and the better of those (bold) is used for all seeds. Numbers are "
+        "accuracies on the validation split, mean over the devices, in %. Other partitions use the search "
         "whose labels are more like theirs; ablations use the rates of what they are an ablation of. "
-        "`frozen` has no devices' rate to choose."
+        "`frozen` has no devices' rate to choose.",
+        STRUCTURE,
     ]
-    for workload, whole in evidence.scale.workloads.items():
-        for partition in dict.fromkeys(where for name, where, _ in searches if name == workload):
-            own = {key[2]: tried for key, tried in searches.items() if key[:2] == (workload, partition)}
-            differs = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(whole.search).items())
-            note = f" (trials: {differs})" if differs else ""
-            parts += [
-                f"**{workload_name(workload, evidence.scale)}, {partition}**{note}",
-                grid_table(evidence, whole.rates, own),
-                undecided(evidence, own),
-            ]
+    for (workload, partition), own in found.items():
+        whole = evidence.scale.workloads[workload]
+        differs = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(whole.search).items())
+        note = f" (trials: {differs})" if differs else ""
+        parts += [
+            f"**{workload_name(workload, evidence.scale)}, {partition}**{note}",
+            grid_table(evidence, whole.rates, own),
+            bullets(doubts(evidence, whole, own)),
+        ]
     return paragraphs(*parts)
 
 
-def grid_table(evidence: Evidence, grid: tuple[Rates, ...], searches: dict[str, Trials]) -> str:
+def grid_table(evidence: Evidence, grid: tuple[Rates, ...], searches: Searches) -> str:
     """Return the validation accuracies of a grid, a row a line, those chosen in bold."""
     headings = ["", *(f"{rates.device:g} / {rates.server:g}" for rates in grid)]
     rows = []
-    for line, tried in searches.items():
-        order = ranked({rates: point.run for rates, point in tried.items()}, evidence.results)
-        best = order[0] if order else None
-        cells = [trial(evidence, tried.get(rates), bold=rates == best) for rates in grid]
+    for line, own in searches.items():
+        chosen = own.chosen(evidence)
+        cells = [cell(evidence, own, rates, bold=rates == chosen) for rates in grid]
         rows.append([line_name(line), *cells])
     return table(headings, rows)
 
 
-def undecided(evidence: Evidence, searches: dict[str, Trials]) -> str:
-    """Say for which lines the search could not tell one pair from another."""
-    found = []
-    for line, tried in searches.items():
-        reached = [validated(evidence, point) for point in tried.values()]
-        if len(reached) > 1 and None not in reached and len(set(reached)) == 1:
-            found.append(line_name(line))
-    return f"All pairs did the same for {listed(found)}: the first is used." if found else ""
-
-
-def validated(evidence: Evidence, point: Point) -> float | None:
-    """Return what a trial reached on the validation split, None if it is not there or failed."""
-    result = evidence.result(point)
-    if result is None or "failed" in result:
-        return None
-    return float(result["final"]["validation"]["device_mean"])
-
-
-def trial(evidence: Evidence, point: Point | None, *, bold: bool) -> str:
-    """Return what one trial reached on the validation split."""
-    if point is None:
+def cell(evidence: Evidence, search: Search, rates: Rates, *, bold: bool) -> str:
+    """Return what a pair of rates reached: in its trial, and at full length where it came so far."""
+    if rates not in search.trials:
         return ""
-    reached = validated(evidence, point)
-    if reached is None:
+    trial = reached(evidence, search.trials[rates])
+    if rates not in search.finals:
+        return trial
+    final = reached(evidence, search.finals[rates])
+    return f"{trial} → **{final}**" if bold else f"{trial} → {final}"
+
+
+def reached(evidence: Evidence, point: Point) -> str:
+    """Return a run's accuracy in percent, or that there is none."""
+    accuracy = validated(evidence, point)
+    if accuracy is None:
         return NOTHING if evidence.result(point) is None else "failed"
-    return f"**{100 * reached:.1f}**" if bold else f"{100 * reached:.1f}"
+    return f"{100 * accuracy:.1f}"

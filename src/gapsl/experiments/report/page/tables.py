@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from gapsl.experiments import paper
 from gapsl.experiments.catalogue.lines import TABLE
 from gapsl.experiments.report.evidence import Evidence, Place
-from gapsl.experiments.report.measures import accuracy, by_seed, converged
+from gapsl.experiments.report.measures import accuracy, by_seed, converged, converged_rounds
 from gapsl.experiments.report.naming import PARTITIONS, line_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING, accuracy_cell, best, spread
-from gapsl.experiments.report.shown import distinct
+from gapsl.experiments.report.schedules import caution
 from gapsl.experiments.report.spread import estimate
 
 LEGEND = (
     "Test accuracy in %, mean over the devices (each with its own half), then mean ± standard deviation "
     "over (so many) seeds. In brackets the ensemble of the devices where it is more than 2 points away. "
-    "Bold: the best of ours, `central` aside, which has all data in one place. *paper*: what the paper "
-    "prints, for larger models trained longer on all of CIFAR. `frozen`: PSL whose devices' halves stay as "
-    "they begin."
+    "Bold: the best of ours over the seeds that all in the column have, `central` aside, which has all data "
+    "in one place. *paper*: what the paper prints, for larger models trained longer on all of CIFAR. "
+    "`frozen`: PSL whose devices' halves stay as they begin. An epoch is a pass over the data; some rows of "
+    "each batch of `recommended` are probes, so that its epochs have more rounds."
 )
 
 Columns = Mapping[str, tuple[str, str | None, str | None]]  # partition, sweep and point, by heading
@@ -29,7 +30,7 @@ def headline(evidence: Evidence) -> str:
     """Return the accuracies that matter most, the best first, in a sentence."""
     found = {
         line: each
-        for line in distinct(TABLE)
+        for line in TABLE
         if (each := estimate(by_seed(evidence.runs(Place(line)), accuracy))) is not None
     }
     if not found:
@@ -50,7 +51,8 @@ def table1(evidence: Evidence) -> str:
         parts += [
             f"**{name}: accuracy**",
             accuracies(evidence, workload, columns, theirs),
-            f"**{name}: epochs to converge**",
+            f"**{name}: epochs and rounds to converge**",
+            caution(evidence.scale, workload),
             epochs(evidence, workload, columns, times),
         ]
     return paragraphs(*parts)
@@ -87,13 +89,12 @@ def table3(evidence: Evidence) -> str:
 
 def accuracies(evidence: Evidence, workload: str, columns: Columns, theirs: Mapping[str, paper.Row]) -> str:
     """Return a table of accuracies, ours and the paper's in turn."""
-    lines = distinct(TABLE)
     places = {
-        heading: {line: Place(line, workload, *where) for line in lines} for heading, where in columns.items()
+        heading: {line: Place(line, workload, *where) for line in TABLE} for heading, where in columns.items()
     }
     highest = {heading: best(evidence, own) for heading, own in places.items()}
     rows = []
-    for line in lines:
+    for line in TABLE:
         cells = [line_name(line)]
         for heading in columns:
             place = places[heading][line]
@@ -105,13 +106,18 @@ def accuracies(evidence: Evidence, workload: str, columns: Columns, theirs: Mapp
 
 
 def epochs(evidence: Evidence, workload: str, columns: Columns, theirs: Mapping[str, paper.Row]) -> str:
-    """Return a table of the epochs to converge, ours and the paper's in turn."""
+    """Return a table of the epochs and the rounds to converge, with the paper's epochs."""
     rows = []
-    for line in distinct(TABLE):
+    for line in TABLE:
         cells = [line_name(line)]
         for heading, where in columns.items():
-            found = by_seed(evidence.runs(Place(line, workload, *where)), converged)
+            runs = evidence.runs(Place(line, workload, *where))
             number = theirs[heading].get(line)
-            cells += [spread(estimate(found)), NOTHING if number is None else f"{number:.0f}"]
+            cells += [
+                spread(estimate(by_seed(runs, converged))),
+                spread(estimate(by_seed(runs, converged_rounds)), digits=0),
+                NOTHING if number is None else f"{number:.0f}",
+            ]
         rows.append(cells)
-    return table(["", *(name for heading in columns for name in (heading, "paper"))], rows)
+    headings = [name for heading in columns for name in (heading, "rounds", "paper")]
+    return table(["", *headings], rows)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gapsl.experiments.report.claims import Judgement, Part, Verdict
-from gapsl.experiments.report.claims.comparing import RULE
+from gapsl.experiments.report.claims import Judgement, Part, State, Verdict, claim, comparing
 from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 
 LEGEND = (
-    "A claim comes down to one or more comparisons, listed [below](#the-claims-one-by-one). It *holds* if "
-    f"all that are measured are as it says, *in part* if some are, and *does not hold* if none is. {RULE}"
+    "A claim comes down to one or more comparisons, listed [below](#the-claims-one-by-one). "
+    f"{claim.RULE} {comparing.RULE}"
 )
 
 
@@ -31,6 +30,8 @@ COUNTED = {
     Verdict.HOLDS: "hold",
     Verdict.PART: "in part",
     Verdict.NOT: "do not",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.UNJUDGED: "not judged",
     Verdict.MISSING: "not measured yet",
 }
 
@@ -47,5 +48,5 @@ def one_by_one(judgements: Sequence[Judgement]) -> str:
 
 
 def mark(part: Part) -> str:
-    """Return whether a part is so."""
-    return "" if part.so is None else "yes: " if part.so else "no: "
+    """Return whether a part is so; what is not measured says so itself."""
+    return "" if part.state is State.MISSING else f"{part.state.value}: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.report.claims import CLAIMS, GOALS, judge
+from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, QUESTIONS, judge
 from gapsl.experiments.report.contradictions import CONTRADICTIONS
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.figures import pictures
@@ -24,14 +24,21 @@ INTRODUCTION = (
     "in by hand."
 )
 
+ASKED = (
+    "What we ask of it, judged as the paper's claims are: by the interval, not by the mean alone. Both are "
+    "printed, the mean first."
+)
+
 
 def page(evidence: Evidence, folder: str | None) -> str:
     """Return the whole page; `folder` is where the figures are, seen from it, None if they are not drawn."""
     gallery = Gallery(pictures(evidence), folder)
     claims = [judge(claim, evidence) for claim in CLAIMS]
-    goals = [judge(goal, evidence) for goal in GOALS]
+    goals, questions = ([judge(each, evidence) for each in asked] for asked in (GOALS, QUESTIONS))
     sections = {
-        "In short": paragraphs(headline(evidence), in_short(claims)),
+        "In short": paragraphs(
+            headline(evidence), one_by_one([judge(CONVERGED, evidence)]), in_short(claims)
+        ),
         "Table I: accuracy and time": paragraphs(
             LEGEND, table1(evidence), gallery.show("curves", "converged-accuracy", "converged-time")
         ),
@@ -39,8 +46,10 @@ def page(evidence: Evidence, folder: str | None) -> str:
         "What is recommended": paragraphs(
             recommended(evidence),
             gallery.show("ablation-recommended"),
-            "What we ask of it, judged as the paper's claims are:",
+            ASKED,
             one_by_one(goals),
+            "And what we do not ask of it, for information:",
+            one_by_one(questions),
         ),
         "Ablations": paragraphs(ablations(evidence), gallery.show("ablation-lgi", "ablation-gda")),
         "Who is kept, and which classes are starved": exclusion(evidence),
