@@ -17,23 +17,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gapsl.errors import GapslError, InputError
+from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
 from gapsl.net.framing import AtMost, Expected
 from gapsl.net.roster import Roster
 from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.training.fleet import Split, Traffic, Whose
+from gapsl.training.fleet import Rewind, Split, Traffic, Whose
 
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
-
-
-class Rewind(GapslError):
-    """Devices have to go back to a stored round."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
 
 
 @dataclass(frozen=True)
@@ -268,7 +261,7 @@ class RemoteFleet:
             self._owed.pop(device, None) if beginning else None
             return
         if ready.generation != self._generation:
-            raise Rewind(f"{session.name} has come back without what it had in memory")
+            raise Rewind(f"{session.name} has come back without what it had in memory", self.restorable())
         if ready.waiting and device in self._replied:
             message, data = self._replied[device]
             if (message.backward.round, message.backward.turn) == (ready.round, ready.turn):

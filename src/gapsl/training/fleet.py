@@ -9,10 +9,19 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
+from gapsl.errors import GapslError
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 
 Split = Literal["test", "validation"]
 Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves with these weights
+
+
+class Rewind(GapslError):
+    """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
+
+    def __init__(self, why: str, rounds: set[int]) -> None:
+        super().__init__(why)
+        self.rounds = rounds  # that every device can restore; 0 is the start
 
 
 @dataclass

@@ -25,7 +25,7 @@ from gapsl.training.checkpoint import Checkpoint, Checkpoints
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
-from gapsl.training.fleet import Fleet, Split
+from gapsl.training.fleet import Fleet, Rewind, Split
 from gapsl.training.folder import RESULT_SCHEMA, RunFolder
 from gapsl.training.observers import Observer, Started
 
@@ -112,15 +112,36 @@ class Training:
         for observer in self.observers:
             observer.started(started)
         try:
-            while self.round < self.total_rounds:
-                self.one_round(self.round + 1)
-                if self.stop() and self.round < self.total_rounds:
-                    self._checkpoint()
-                    return None
-            return self._finish()
+            while True:
+                try:
+                    return self._to_the_end()
+                except Rewind as rewind:
+                    self._go_back(rewind)
         finally:
             for observer in self.observers:
                 observer.closed()
+
+    def _to_the_end(self) -> dict[str, Any] | None:
+        while self.round < self.total_rounds:
+            self.one_round(self.round + 1)
+            if self.stop() and self.round < self.total_rounds:
+                self._checkpoint()
+                return None
+        return self._finish()
+
+    def _go_back(self, rewind: Rewind) -> None:
+        """Go back to the newest checkpoint that every device has, too."""
+        found = self.checkpoints.found() if self.checkpoints is not None else []
+        stored = {int(path.name.removeprefix("round-")): path for path in found}
+        common = max(stored.keys() & rewind.rounds, default=None)
+        if common is None or self.checkpoints is None:
+            raise InputError(
+                f"{rewind}, and there is no checkpoint that all have (the server has rounds {sorted(stored)}, "
+                f"the devices {sorted(rewind.rounds)}); start a new run"
+            )
+        for observer in self.observers:
+            observer.warned(f"{rewind}: going back from round {self.round + 1} to {common}")
+        self.resume(self.checkpoints.read(stored[common]))
 
     def one_round(self, round: int) -> None:
         """Train one round, with all that is due after it."""
