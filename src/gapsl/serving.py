@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import torch
 
 from gapsl.assembly import EVALUATION_BATCH, LAYOUTS
+from gapsl.files import write_text
 from gapsl.fleets.remote import Agreed, RemoteFleet
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, serve
 from gapsl.net.session import Inbox
 from gapsl.simulation import Parts, prepare
-from gapsl.training.checkpoint import Checkpoints
 from gapsl.training.config import Config
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
+from gapsl.training.observers import Observer
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Listening:
     identify: Identify = lambda context: None
     patience: float = 600.0
     started: Callable[[int], None] = lambda port: None  # told the port
+    run: str = ""
 
 
 class Server:
@@ -66,7 +70,7 @@ class Server:
         def welcome(device: int) -> wire.Welcome:
             return wire.Welcome(
                 protocol=PROTOCOL,
-                run=str(config.seed),
+                run=listening.run,
                 device=device,
                 devices=len(listening.names),
                 config=resolved,
@@ -103,17 +107,51 @@ def agreed_on(parts: Parts) -> Agreed:
     )
 
 
-def run(server: Server, out: Path | None) -> dict[str, object] | None:
-    """Train to the end, going back where devices have to."""
-    training = server.prepare()
-    assert server.fleet is not None
-    if out is None:
-        server.fleet.begin(0)
-        return training.run()
-    folder = RunFolder.create(out, training.config, {})
-    training.keep_in(folder)
-    found = Checkpoints(folder.checkpoints, run=training.identity, keep=1).latest()
-    if found is None:
-        server.fleet.begin(0)
-    training.resume(found)
-    return training.run()
+def train_remotely(
+    config: Config,
+    out: Path,
+    listening: Listening,
+    *,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any] | None:
+    """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
+    folder = RunFolder(out) if RunFolder(out).config_file.exists() else RunFolder.create(out, config, {})
+    with folder.locked():
+        server = Server(config, replace(listening, run=run_name(folder)), tell)
+        reason, finished = "the server stops; it goes on when it is started again", False
+        try:
+            training = server.prepare()
+            training.observers, training.stop = observers, stop
+            training.keep_in(folder)
+            begin(training)
+            result = training.run()
+            if result is not None:
+                reason, finished = "the run is finished", True
+            return result
+        finally:
+            server.stop(reason, finished=finished)
+
+
+def begin(training: Training) -> None:
+    """Go back to the newest checkpoint that the server and every device have, or to the start."""
+    checkpoints, fleet = training.checkpoints, training.fleet
+    assert checkpoints is not None and isinstance(fleet, RemoteFleet)
+    checkpoints.keep_start = True
+    stored = {int(path.name.removeprefix("round-")): path for path in checkpoints.found()}
+    common = max(stored.keys() & fleet.restorable(), default=None)
+    if common is not None:
+        training.resume(checkpoints.read(stored[common]))
+        return
+    fleet.begin(0)
+    training.resume(None)
+    training.checkpoint()
+
+
+def run_name(folder: RunFolder) -> str:
+    """Return what tells this run from all others, to devices that keep checkpoints of several."""
+    path = folder.path / "run"
+    if not path.exists():
+        write_text(path, uuid.uuid4().hex)
+    return path.read_text(encoding="utf-8").strip()

@@ -67,6 +67,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, run: str, keep: int) -> None:
         self.folder, self.run, self.keep = folder, run, keep
+        self.keep_start = False  # whether round 0, which any device can go back to, is kept as well
 
     def write(self, round: int, halves: Mapping[str, Half], fleet: Any, state: Mapping[str, Any]) -> Path:
         """Store a round; a crash at any moment leaves the older checkpoints as they were."""
@@ -96,7 +97,8 @@ class Checkpoints:
             ) from None
         fsync_folder(self.folder)
         for old in self.found()[: -self.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+            if not (self.keep_start and old.name == self._name(0)):
+                shutil.rmtree(old, ignore_errors=True)
         return final
 
     def found(self) -> list[Path]:

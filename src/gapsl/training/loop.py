@@ -136,8 +136,8 @@ class Training:
         common = max(stored.keys() & rewind.rounds, default=None)
         if common is None or self.checkpoints is None:
             raise InputError(
-                f"{rewind}, and there is no checkpoint that all have (the server has rounds {sorted(stored)}, "
-                f"the devices {sorted(rewind.rounds)}); start a new run"
+                f"{rewind}, and there is no checkpoint that all have (the server has rounds "
+                f"{sorted(stored)}, the devices {sorted(rewind.rounds)}); start a new run"
             )
         for observer in self.observers:
             observer.warned(f"{rewind}: going back from round {self.round + 1} to {common}")
@@ -298,7 +298,12 @@ class Training:
         }
 
     def _checkpoint(self) -> None:
-        if self.checkpoints is None or self.folder is None or self.stored == self.round:
+        if self.stored != self.round:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Store the state after the last round."""
+        if self.checkpoints is None or self.folder is None:
             return
         self.folder.sync_records()
         traffic = self.fleet.traffic
