@@ -83,11 +83,10 @@ def draw(
         title = f"Samples by device and class: {config.dataset}, {config.partition}, seed {config.seed}"
         plots.plot_labels(counts, source.classes, drawn[-1], title=title)
     matrices: dict[str, list[np.ndarray[Any, Any]]] = {}
-    for run in runs:
+    for run, result in zip(runs, results, strict=True):
         found = plots.mean_angles(list(run.records()))
         if found is not None:
-            config = run.config()[0]
-            matrices.setdefault(config.label or config.method, []).append(found)
+            matrices.setdefault(called(result), []).append(found)
     if matrices:
         drawn.append(folder / "angles.png")
         order = list(dict.fromkeys(called(result) for result in results))

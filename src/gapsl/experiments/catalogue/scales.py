@@ -54,11 +54,8 @@ class Scale:
     workloads: Mapping[str, Workload]
     seeds: Mapping[str, int]  # how many, by what they are for
     sweeps: Mapping[str, Sweep]
-    searched_on: tuple[str, ...] = (
-        "iid",
-        "dirichlet:0.1",
-        "dirichlet:0.9",
-    )  # where learning rates are searched
+    # Where learning rates are searched.
+    searched_on: tuple[str, ...] = ("iid", "dirichlet:0.1", "dirichlet:0.9")
 
     def with_seeds(self, count: int) -> Scale:
         """Return the same with so many seeds everywhere."""
