@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ import torch
 
 from gapsl.assembly import EVALUATION_BATCH, LAYOUTS
 from gapsl.files import write_text
-from gapsl.fleets.remote import Agreed, RemoteFleet
+from gapsl.fleets.remote import RemoteFleet
 from gapsl.net import wire_pb2 as wire
+from gapsl.net.agreed import Agreed
+from gapsl.net.closing import Closing
+from gapsl.net.memory import Memory
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, serve
 from gapsl.net.session import Inbox
@@ -34,9 +37,13 @@ class Listening:
     names: Sequence[str]
     credentials: grpc.ServerCredentials | None = None
     identify: Identify = lambda context: None
-    patience: float = 600.0
+    patience: float = 600.0  # seconds without any news before the server gives up
     started: Callable[[int], None] = lambda port: None  # told the port
+    stop: Callable[[], bool] = lambda: False
+    closing: Closing = field(default_factory=Closing)
+    parameter_server: str = ""  # its address, for the devices
     run: str = ""
+    memory: Path | None = None  # where to keep what a restart has to know
 
 
 class Server:
@@ -63,8 +70,18 @@ class Server:
         inbox: Inbox = Inbox()
         roster = Roster(listening.names, inbox)
         agreed = agreed_on(parts)
-        self.fleet = RemoteFleet(roster, inbox, agreed, patience=listening.patience, tell=self._tell)
-        self.fleet.total_rounds = parts.total_rounds
+        self.fleet = RemoteFleet(
+            roster,
+            inbox,
+            agreed,
+            Memory(listening.memory, roster.names),
+            closing=listening.closing,
+            total_rounds=parts.total_rounds,
+            merges=bool(listening.parameter_server),
+            patience=listening.patience,
+            stop=listening.stop,
+            tell=self._tell,
+        )
         resolved = json.dumps({**config.model_dump(mode="json"), **config.sections})
 
         def welcome(device: int) -> wire.Welcome:
@@ -79,6 +96,7 @@ class Server:
                 activations=agreed.activations,
                 gradients=agreed.gradients,
                 compression=agreed.compression,
+                parameter_server=listening.parameter_server,
             )
 
         service = Service(roster, welcome, listening.identify)
@@ -119,34 +137,25 @@ def train_remotely(
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     folder = RunFolder(out) if RunFolder(out).config_file.exists() else RunFolder.create(out, config, {})
     with folder.locked():
-        server = Server(config, replace(listening, run=run_name(folder)), tell)
+        server = Server(
+            config, replace(listening, run=run_name(folder), memory=folder.path / "fleet.json"), tell
+        )
         reason, finished = "the server stops; it goes on when it is started again", False
         try:
             training = server.prepare()
             training.observers, training.stop = observers, stop
             training.keep_in(folder)
-            begin(training)
+            assert training.checkpoints is not None
+            training.checkpoints.keep_start = True
+            if not training.checkpoints.found():
+                training.checkpoint()
+            training.go_back("the run begins")
             result = training.run()
             if result is not None:
                 reason, finished = "the run is finished", True
             return result
         finally:
             server.stop(reason, finished=finished)
-
-
-def begin(training: Training) -> None:
-    """Go back to the newest checkpoint that the server and every device have, or to the start."""
-    checkpoints, fleet = training.checkpoints, training.fleet
-    assert checkpoints is not None and isinstance(fleet, RemoteFleet)
-    checkpoints.keep_start = True
-    stored = {int(path.name.removeprefix("round-")): path for path in checkpoints.found()}
-    common = max(stored.keys() & fleet.restorable(), default=None)
-    if common is not None:
-        training.resume(checkpoints.read(stored[common]))
-        return
-    fleet.begin(0)
-    training.resume(None)
-    training.checkpoint()
 
 
 def run_name(folder: RunFolder) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,6 +99,14 @@ class LocalFleet:
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of every half."""
         return {id: digest(device.half.model) for id, device in self._devices.items()}
+
+    def common(self, rounds: Collection[int]) -> int | None:
+        """Return the newest round: a checkpoint has all devices in it."""
+        return max(rounds, default=None)
+
+    def happened(self) -> Mapping[str, Any]:
+        """Nothing ever happens here."""
+        return {}
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
         models = [weights_of(self._devices[id].half.model) for id in sorted(weights)]

@@ -2,194 +2,209 @@
 
 The run's thread asks and waits; what devices send comes as events from their sessions. A command stays owed
 until it is answered and is sent again to a device that comes back, so that a broken link costs time and
-nothing else. A device that comes back without what it had in memory sends everybody back to the last round
-that all can restore.
+nothing else. A device that comes back without what it had in memory begins again from what it stored. Where
+the run waits for everybody, everybody goes back with it, so that the end is the same as without it; where it
+does not, the record says who went back where, so that the run can be replayed.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
+from gapsl.net.agreed import Agreed
+from gapsl.net.closing import Closing
 from gapsl.net.codec import describe
-from gapsl.net.framing import AtMost, Expected
+from gapsl.net.errors import WireError
+from gapsl.net.line import Line, late
+from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
-from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
+from gapsl.net.session import Answer, Answered, Due, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.training.fleet import Rewind, Split, Traffic, Whose
+from gapsl.training.fleet import Away, Rewind, Split, Stopped, Traffic, Whose
 
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
+REMIND = 10.0  # seconds between two lines that say who is waited for
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """What the server and the devices agreed on about what crosses the cut."""
+class Begun:
+    """A device has begun from a stored round, or from the start."""
 
-    dtype: wire.Dtype
-    cut: tuple[int, ...]  # the shape of one sample's activations
-    rows: int  # of a mini-batch
-    evaluation_rows: int  # of an evaluation batch, at most
-    labels: range  # what labels may be
-    activations: wire.Codec = wire.PLAIN
-    gradients: wire.Codec = wire.PLAIN
-    compression: wire.Compression = wire.UNCOMPRESSED
-    layout: torch.memory_format = torch.contiguous_format
-    where: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-    def upload(self) -> Expected:
-        """Return what a mini-batch's activations are."""
-        return Expected(self.dtype, (self.rows, *self.cut), (self.activations,), (self.compression,))
-
-    def scored(self) -> Expected:
-        """Return what an evaluation batch's activations are."""
-        shape: tuple[int | AtMost, ...] = (AtMost(self.evaluation_rows), *self.cut)
-        return Expected(self.dtype, shape, (self.activations,), (self.compression,))
-
-    def placed(self, tensor: Tensor) -> Tensor:
-        """Return what arrived where the server computes, in its memory order."""
-        tensor = tensor.to(self.where)
-        return tensor.contiguous(memory_format=self.layout) if tensor.dim() == 4 else tensor
+    session: Session
 
 
-@dataclass(frozen=True)
-class Owed:
-    """A command without its answer."""
-
-    message: wire.ToDevice
-    due: Due
+Happening = Joined | Left | Answered | Begun
 
 
 class RemoteFleet:
     """Devices that are reached through their sessions."""
-
-    merges = False
 
     def __init__(
         self,
         roster: Roster,
         inbox: Inbox,
         agreed: Agreed,
+        memory: Memory,
         *,
+        closing: Closing,
+        total_rounds: int,
+        merges: bool,
         patience: float,
+        stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._roster, self._inbox, self._agreed = roster, inbox, agreed
-        self._patience, self._tell = patience, tell
-        self.devices: dict[int, DeviceInfo] = {}
-        nothing = dict.fromkeys(range(len(roster.names)), 0)
+        self._roster, self._inbox, self._agreed, self._memory = roster, inbox, agreed, memory
+        self._closing, self._total_rounds, self.merges = closing, total_rounds, merges
+        self._patience, self._stop, self._tell = patience, stop, tell
+        self._lines = {device: Line(name) for device, name in enumerate(roster.names)}
+        nothing = dict.fromkeys(self._lines, 0)
         self.traffic = Traffic(dict(nothing), dict(nothing))
-        self._ready: dict[int, wire.Ready] = {}
-        self._sessions: dict[int, Session] = {}
-        self._owed: dict[int, Owed] = {}
-        self._replied: dict[int, tuple[wire.ToDevice, list[memoryview]]] = {}
-        self._turns: dict[int, int] = {}  # of the last exchange with each device
-        self._generation = 0
-        self.total_rounds = 0
+        self._begun = False  # whether devices are in this process's generation
+        self._round = 0  # the one that is open, or was last
+        self._open: tuple[int, ...] | None = None  # the exchange that is open: round and turn
+        self._arrived: set[int] = set()  # whose uploads of the open exchange are here
+        self._absent: list[tuple[int, int]] = []  # turns and devices that a round was closed without
+        self._before: dict[
+            int, int
+        ] = {}  # devices that went back before the round, and the round they went to
+        self._after: dict[int, int] = {}  # and those that did after their upload
+        self._transfers = 0
 
     # --- who is there
 
+    @property
+    def devices(self) -> Mapping[int, DeviceInfo]:
+        """What devices said of their data."""
+        return self._memory.devices
+
     def gather(self) -> None:
-        """Wait until every device of the run has said what it has."""
-        while len(self._ready) < len(self._roster.names):
+        """Wait until every device has said what it has; of a run that goes on that is known already."""
+        known = not self._closing.waits and len(self._memory.devices) == len(self._lines)
+        while not known and any(line.ready is None for line in self._lines.values()):
             self._next()
-        for device, ready in sorted(self._ready.items()):
-            counts = tuple(ready.label_counts)
-            self.devices[device] = DeviceInfo(ready.samples, counts, ready.batches_per_pass)
+        self._memory.keep()
 
-    def restorable(self) -> set[int]:
-        """Return the rounds that every device can go back to."""
-        return set.intersection(*(set(ready.stored) for ready in self._ready.values()))
+    def common(self, rounds: Collection[int]) -> int | None:
+        """Return the newest of the server's rounds that everybody has who is waited for."""
+        if self._closing.waits:
+            for line in self._lines.values():
+                rounds = self._restorable(line) & set(rounds)
+        return max(rounds, default=None)
 
-    def begin(self, round: int) -> None:
-        """Let every device begin from a round: its start, or what it stored then."""
-        while self._owed:  # what was asked before has no meaning any more, but its answer is on the way
-            self._next(beginning=True)
-        self._generation += 1
-        self._replied.clear()
-        begin = wire.Begin(round=round, total_rounds=self.total_rounds, generation=self._generation)
-        self._ask_all(wire.ToDevice(begin=begin), Due("done"))
+    def load(self, folder: Path, round: int) -> None:
+        """Let every device begin from what it stored after a round, or from the last one before it."""
+        self._drain()
+        self._memory.begin(round)
+        self._begun, self._round, self._arrived, self._transfers = True, round, set(), 0
+        self._absent, self._before, self._after = [], {}, {}
+        for device, line in self._lines.items():
+            line.reply = None
+            if line.session is not None:
+                self._begin(device)
+        while self._closing.waits and not all(line.free for line in self._lines.values()):
+            self._next()
 
     # --- what every fleet promises
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Ask devices for their activations, and yield them as they arrive."""
-        forward = wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn)
+        forward = wire.ToDevice(forward=wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn))
         due = Due("upload", (round, exchange.turn), self._agreed.upload(), self._agreed.labels)
-        for device in exchange.devices:
-            self._turns[device] = exchange.turn
-            self._ask(device, wire.ToDevice(forward=forward), due)
-        for event in self._answers(exchange.devices):
-            assert event.tensor is not None and event.labels is not None
-            upload = Upload(
-                event.session.device,
-                round,
-                exchange.turn,
-                self._agreed.placed(event.tensor),
-                event.labels.to(self._agreed.where),
-            )
-            self.traffic.add(upload.device, sent=upload.nbytes)
-            yield upload
+        opened = time.monotonic()
+        self._round, self._open, self._arrived = round, due.about, set()
+        asked: set[int] = set()
+        missing = set(exchange.devices)
+        while not self._closing.closes(len(exchange.devices), len(self._arrived), time.monotonic() - opened):
+            for device in sorted(missing - asked):
+                line = self._lines[device]
+                if self._closing.waits or line.free:
+                    line.ask(forward, due)
+                    asked.add(device)
+            event = self._next(opened + self._closing.seconds)
+            if isinstance(event, Answered) and about(event.answer) == self._open:
+                missing.discard(event.session.device)
+                self._arrived.add(event.session.device)
+                yield self._upload(event)
+        self._open = None
+        for device in missing:
+            self._absent.append((exchange.turn, device))
+            if self._lines[device].session is None:
+                self._lines[device].owed.clear()
 
     def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
         """Send each device its gradient."""
         for device, reply in sorted(replies.items()):
+            line = self._lines[device]
             header, data = describe(reply.gradient, self._agreed.gradients, self._agreed.compression)
-            backward = wire.Backward(round=round, turn=self._turns[device], step=reply.step, gradient=header)
-            message = wire.ToDevice(backward=backward)
-            self._replied[device] = (message, data)
-            self.traffic.add(device, received=reply.nbytes)
-            session = self._sessions.get(device)
-            if session is not None:
-                session.command(message, None, data)
+            backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
+            line.reply = (wire.ToDevice(backward=backward), data)
+            self.traffic.add(device, received=header.bytes)
+            line.inform(*line.reply)
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Average halves at the parameter server."""
-        raise InputError("this method averages halves; start a parameter server")
+        """Let the devices average their halves at the parameter server."""
+        for device, size in self._share(weights, keep=self._lines).items():
+            self.traffic.add(device, sent=size if device in weights else 0, received=size)
 
     def hand_over(self, source: int, target: int) -> None:
-        """Pass a half on at the parameter server."""
-        raise InputError("this method passes halves on; start a parameter server")
+        """Let a device pass its half on, through the parameter server."""
+        sizes = self._share({source: 1.0}, keep=[target])
+        self.traffic.add(source, sent=sizes[source])
+        self.traffic.add(target, received=sizes[source])
 
     def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
+        shared = not isinstance(whose, int)
+        device = whose if isinstance(whose, int) else min(whose)
         if not isinstance(whose, int):
-            raise InputError("halves are merged at a parameter server; start one")
+            self._share(whose, lend=device)
+        while not any(line.session is not None for line in self._lines.values()):
+            self._next()
         batch, last = 0, False
         while not last:
-            evaluate = wire.Evaluate(set=SETS[split], batch=batch)
+            evaluate = wire.Evaluate(set=SETS[split], batch=batch, shared=shared)
             due = Due("scored", (batch,), self._agreed.scored())
-            self._ask(whose, wire.ToDevice(evaluate=evaluate), due)
-            (event,) = self._answers([whose])
-            assert event.tensor is not None and isinstance(event.answer, wire.Scored)
-            last = event.answer.last
+            answers = list(self._asked([device], wire.ToDevice(evaluate=evaluate), due, wait=shared))
+            if not answers:
+                raise Away(f"{self._lines[device].name} is away")
+            tensor, scored = answers[0].tensor, answers[0].answer
+            assert tensor is not None and isinstance(scored, wire.Scored)
+            last = scored.last
             batch += 1
-            yield self._agreed.placed(event.tensor)
+            yield self._agreed.placed(tensor)
 
     def drifts(self) -> Mapping[int, float]:
-        """Ask every device how far its half is from its start."""
-        return {device: status.drift for device, status in self._statuses().items()}
+        """Ask the devices how far their halves are from their start."""
+        return {device: status.drift for device, status in self._statuses()}
 
     def digests(self) -> Mapping[int, str]:
-        """Ask every device for the SHA-256 of its half."""
-        return {device: status.sha256 for device, status in self._statuses().items()}
+        """Ask the devices for the SHA-256 of their halves."""
+        return {device: status.sha256 for device, status in self._statuses()}
 
     def save(self, folder: Path, round: int) -> None:
-        """Let every device store its state, where it is."""
-        self._ask_all(wire.ToDevice(save=wire.Save(round=round)), Due("done"))
-        for ready in self._ready.values():
-            ready.stored.append(round)
+        """Let the devices store their state, where they are."""
+        if round == 0:  # anybody can go back to the start
+            return
+        stored = wire.Stored(round=round, generation=self._memory.lineage.current)
+        for event in self._asked(self._lines, wire.ToDevice(save=wire.Save(round=round)), Due("done")):
+            ready = self._lines[event.session.device].ready
+            assert ready is not None
+            ready.stored.append(stored)
 
-    def load(self, folder: Path, round: int) -> None:
-        """Let every device go back to what it stored."""
-        self.begin(round)
+    def happened(self) -> Mapping[str, Any]:
+        """Return who was missing, and who went back to an earlier state of its own."""
+        found = {"absent": self._absent, "restored_before": self._before, "restored_after": self._after}
+        self._absent, self._before, self._after = [], {}, {}
+        return {name: value for name, value in found.items() if value}
 
     def goodbye(self, reason: str, *, finished: bool) -> None:
         """Tell everybody that the run is over, or that the server stops."""
@@ -198,74 +213,171 @@ class RemoteFleet:
 
     # --- asking and waiting
 
-    def _statuses(self) -> dict[int, wire.Status]:
-        answers = self._ask_all(wire.ToDevice(ask=wire.Ask()), Due("status"))
-        return {d: answer for d, answer in sorted(answers.items()) if isinstance(answer, wire.Status)}
+    def _statuses(self) -> list[tuple[int, wire.Status]]:
+        answers = self._asked(self._lines, wire.ToDevice(ask=wire.Ask()), Due("status"))
+        found = {event.session.device: event.answer for event in answers}
+        return [
+            (device, status) for device, status in sorted(found.items()) if isinstance(status, wire.Status)
+        ]
 
-    def _ask_all(self, message: wire.ToDevice, due: Due) -> dict[int, object]:
-        devices = range(len(self._roster.names))
-        for device in devices:
-            self._ask(device, message, due)
-        return {event.session.device: event.answer for event in self._answers(devices)}
+    def _share(
+        self, weights: Mapping[int, float], *, keep: Collection[int] = (), lend: int | None = None
+    ) -> dict[int, int]:
+        """Let devices average halves; returns the size of each one's half."""
+        self._transfers += 1
+        name = f"{self._memory.lineage.current:x}-{self._round}-{self._transfers}"
+        taking_part = sorted({*weights, *keep})
+        for device in taking_part:
+            share = wire.Share(
+                transfer=name, weights=weights, fetch=device in keep or device == lend, keep=device in keep
+            )
+            self._lines[device].ask(wire.ToDevice(share=share), Due("done"))
+        answers = {event.session.device: event.answer for event in self._answers(taking_part)}
+        return {d: done.size for d, done in answers.items() if isinstance(done, wire.Done)}
 
-    def _ask(self, device: int, message: wire.ToDevice, due: Due) -> None:
-        self._owed[device] = Owed(message, due)
-        session = self._sessions.get(device)
-        if session is not None:
-            session.command(message, due)
+    def _asked(
+        self, devices: Iterable[int], message: wire.ToDevice, due: Due, *, wait: bool = False
+    ) -> Iterator[Answered]:
+        """Ask devices, and yield their answers; who is away is left out unless it is waited for."""
+        wait = wait or self._closing.waits
+        asked = [d for d in devices if wait or self._lines[d].session is not None]
+        for device in asked:
+            self._lines[device].ask(message, due)
+        yield from self._answers(asked, wait=wait)
 
-    def _answers(self, devices: Iterable[int]) -> Iterator[Answered]:
+    def _answers(self, devices: Iterable[int], *, wait: bool = True) -> Iterator[Answered]:
         missing = set(devices)
         while missing:
             event = self._next()
-            if isinstance(event, Answered) and event.session.device in missing:
-                missing.remove(event.session.device)
+            device = event.session.device if event is not None else -1
+            if (
+                isinstance(event, Answered)
+                and device in missing
+                and not isinstance(event.answer, wire.Upload)
+            ):
+                missing.remove(device)
                 yield event
+            elif isinstance(event, Left | Joined) and device in missing and not wait:
+                missing.remove(device)
 
-    def _next(self, *, beginning: bool = False) -> Joined | Left | Answered:
-        """Wait for something to happen, and take note of it."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                event = self._inbox.get(timeout=max(0.1, min(10.0, deadline - time.monotonic())))
-                break
-            except queue.Empty:
-                away = [name for d, name in enumerate(self._roster.names) if d not in self._sessions]
-                self._tell(f"waiting for {', '.join(away) or 'answers'}")
-                if time.monotonic() > deadline:
-                    raise InputError(
-                        f"nothing from {', '.join(away) or 'the devices'} for {self._patience:.0f} s; "
-                        "start the devices that are away, then the server again"
-                    ) from None
-        device = event.session.device
-        if isinstance(event, Left):
-            if self._sessions.get(device) is event.session:
-                del self._sessions[device]
-                self._tell(f"{event.session.name} has left: {event.reason}")
-            if beginning:
-                self._owed.pop(device, None)
-        elif isinstance(event, Answered):
-            if self._sessions.get(device) is event.session:
-                self._owed.pop(device, None)
-        else:
-            self._joined(event, beginning=beginning)
+    def _upload(self, event: Answered) -> Upload:
+        assert isinstance(event.answer, wire.Upload)
+        assert event.tensor is not None and event.labels is not None
+        device, answer = event.session.device, event.answer
+        self._lines[device].turn = answer.turn
+        activations, labels = self._agreed.placed(event.tensor), event.labels.to(self._agreed.where)
+        return Upload(device, answer.round, answer.turn, activations, labels)
+
+    def _drain(self) -> None:
+        """Wait for the answers that are on their way; what they are about has no meaning any more."""
+        for line in self._lines.values():
+            while len(line.owed) > 1 or (line.owed and line.session is None):
+                line.owed.pop()
+        while any(line.owed for line in self._lines.values()):
+            event = self._event(None)
+            if isinstance(event, Joined | Left):
+                self._lines[event.session.device].owed.clear()
+
+    def _next(self, until: float | None = None) -> Happening | None:
+        """Wait for something to happen, and do what has to follow; None: the time is up."""
+        event = self._event(until)
+        if isinstance(event, Joined):
+            self._joined(event.session.device)
+        elif isinstance(event, Left):
+            line = self._lines[event.session.device]
+            if not self._closing.waits and line.session is None:
+                line.owed = type(line.owed)(o for o in line.owed if o.kind in ("forward", "share"))
+        elif isinstance(event, Answered) and isinstance(event.answer, wire.Upload):
+            upload = event.answer
+            size = upload.activations.bytes + 8 * len(upload.labels)  # as a device of this process counts
+            self.traffic.add(event.session.device, sent=size)
+            if about(upload) != self._open:
+                self._lines[event.session.device].inform(late(upload.round, upload.turn))
         return event
 
-    def _joined(self, event: Joined, *, beginning: bool) -> None:
-        session, ready = event.session, event.ready
-        device = session.device
-        known = device in self._ready and self._generation > 0
-        self._sessions[device], self._ready[device] = session, ready
-        self._tell(f"{session.name} is here")
-        if not known or beginning:
-            self._owed.pop(device, None) if beginning else None
+    def _joined(self, device: int) -> None:
+        line = self._lines[device]
+        assert line.ready is not None
+        beginning = bool(line.owed) and line.owed[0].kind == "begin"
+        if beginning:
+            line.owed.popleft()
+        if not self._begun:
             return
-        if ready.generation != self._generation:
-            raise Rewind(f"{session.name} has come back without what it had in memory", self.restorable())
-        if ready.waiting and device in self._replied:
-            message, data = self._replied[device]
-            if (message.backward.round, message.backward.turn) == (ready.round, ready.turn):
-                session.command(message, None, data)
-        if device in self._owed:
-            owed = self._owed[device]
-            session.command(owed.message, owed.due)
+        if line.ready.generation == self._memory.lineage.current and not beginning:
+            line.came_back()
+            return
+        sharing = any(owed.kind == "share" for owed in line.owed)
+        if (self._closing.waits and not beginning) or sharing or self._round == self._total_rounds:
+            raise Rewind(f"{line.name} has come back without what it had in memory")
+        self._begin(device)
+
+    def _begin(self, device: int) -> None:
+        """Let a device begin from the newest of its states that counts."""
+        line, generation = self._lines[device], self._memory.lineage.current
+        round = max(self._restorable(line))
+        if self._closing.waits and round != self._round:
+            raise Rewind(f"{line.name} has lost its checkpoint of round {self._round}")
+        if round != self._round:
+            (self._after if device in self._arrived else self._before)[device] = round
+        begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
+        line.ask_first(wire.ToDevice(begin=begin), Due("done"))
+
+    def _restorable(self, line: Line) -> set[int]:
+        return self._memory.lineage.restorable(line.ready.stored if line.ready is not None else ())
+
+    def _event(self, until: float | None) -> Happening | None:
+        """Wait for an event and take note of who is there and what is answered."""
+        given_up = time.monotonic() + self._patience
+        reminded = time.monotonic()
+        while True:
+            if self._stop() and not self._running():
+                raise Stopped("asked to stop")
+            now = time.monotonic()
+            if until is not None and now >= until and self._inbox.empty():
+                return None
+            if now >= given_up:
+                raise InputError(
+                    f"nothing from {self._awaited()} for {self._patience:.0f} s; nothing is lost: "
+                    "start who is away, then the server again"
+                )
+            try:
+                wait = min(0.5, given_up - now, *(() if until is None else (until - now,)))
+                event = self._inbox.get(timeout=max(0.001, wait))
+                break
+            except queue.Empty:
+                if now - reminded >= REMIND:
+                    reminded = now
+                    self._tell(f"waiting for {self._awaited()}")
+        line = self._lines[event.session.device]
+        if isinstance(event, Joined):
+            try:
+                self._memory.check(event.session.device, event.ready, self._agreed.labels.stop)
+            except WireError as error:
+                self._tell(f"{line.name} is refused: {error}")
+                event.session.refuse(error)
+                return self._event(until)
+            line.session, line.ready = event.session, event.ready
+            self._tell(f"{line.name} is here")
+        elif line.session is not event.session:  # of a connection that has ended
+            return self._event(until)
+        elif isinstance(event, Left):
+            line.session = None
+            self._tell(f"{line.name} has left: {event.reason}")
+        else:
+            if line.answered().kind == "begin":
+                return Begun(event.session)
+        return event
+
+    def _awaited(self) -> str:
+        away = [line.name for line in self._lines.values() if line.session is None]
+        slow = [line.name for line in self._lines.values() if line.session is not None and line.owed]
+        return ", ".join(away or slow) or "the devices"
+
+    def _running(self) -> bool:
+        """Say whether everybody is there, so that a stop can wait for the end of the round."""
+        return all(line.session is not None for line in self._lines.values())
+
+
+def about(answer: Answer) -> tuple[int, int] | None:
+    """Return the round and turn of an upload; None: it is something else."""
+    return (answer.round, answer.turn) if isinstance(answer, wire.Upload) else None

@@ -18,6 +18,7 @@ from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected
+from gapsl.net.holder import Holder
 from gapsl.net.member import Member, Outgoing, Workplace
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import PROTOCOL
@@ -95,7 +96,7 @@ class Agent:
             )
             call = join(iter(outgoing.get, None))
             try:
-                return self._follow(iter(call), outgoing)
+                return self._follow(iter(call), outgoing, call.is_active)
             finally:
                 outgoing.put(None)
                 call.cancel()
@@ -105,7 +106,12 @@ class Agent:
             return grpc.insecure_channel(self.address, options=OPTIONS)
         return grpc.secure_channel(self.address, self._credentials, options=OPTIONS)
 
-    def _follow(self, stream: Iterator[bytes], outgoing: queue.SimpleQueue[Outgoing | None]) -> str:
+    def _follow(
+        self,
+        stream: Iterator[bytes],
+        outgoing: queue.SimpleQueue[Outgoing | None],
+        connected: Callable[[], bool],
+    ) -> str:
         for command, tensor in commands(stream, self._expected):
             self._seen = time.monotonic()
             kind = command.WhichOneof("message")
@@ -121,7 +127,7 @@ class Agent:
             if self._member is None:
                 raise WireError(wire.MALFORMED, f"{kind} before welcome")
             with COMPUTING:
-                for answer in self._member.carry_out(command, tensor):
+                for answer in self._member.carry_out(command, tensor, connected):
                     outgoing.put(answer)
         raise WireError(wire.STOPPED, "the server closed the stream")
 
@@ -129,7 +135,10 @@ class Agent:
         if self._member is None or self._member.welcome.run != welcome.run:
             self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
             store = Store(self.state / welcome.run / self.name)
-            self._member = Member(self._workplace(welcome), store, welcome)
+            holder = None
+            if welcome.parameter_server:
+                holder = Holder(self.name, welcome.parameter_server, self._credentials)
+            self._member = Member(self._workplace(welcome), store, welcome, holder)
         return self._member
 
     def _expected(self, header: wire.Tensor) -> Expected:

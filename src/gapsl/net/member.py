@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from gapsl.halves import digest
+from gapsl.errors import InputError
+from gapsl.halves import digest, model_bytes, weights_of
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
 from gapsl.net.framing import parts
+from gapsl.net.holder import Holder
 from gapsl.net.store import Store
 from gapsl.strategies.exchange import DeviceInfo, Reply, Upload
 from gapsl.training.device import Device
@@ -37,11 +40,14 @@ class Workplace(Protocol):
 class Member:
     """A device's state between commands; it outlives a broken link."""
 
-    def __init__(self, workplace: Workplace, store: Store, welcome: wire.Welcome) -> None:
-        self.workplace, self.store, self.welcome = workplace, store, welcome
+    def __init__(
+        self, workplace: Workplace, store: Store, welcome: wire.Welcome, holder: Holder | None = None
+    ) -> None:
+        self.workplace, self.store, self.welcome, self.holder = workplace, store, welcome, holder
         self.device: Device | None = None
         self.generation = 0
         self.position = (0, 0)  # the last round and turn
+        self._lent: dict[str, Tensor] = {}  # the mean half, for one evaluation
         self._sent: Upload | None = None  # waits for its reply
 
     def ready(self) -> wire.FromDevice:
@@ -52,7 +58,7 @@ class Member:
                 samples=info.samples,
                 label_counts=info.label_counts,
                 batches_per_pass=info.batches_per_pass,
-                stored=[0, *self.store.rounds()],
+                stored=self.store.stored(),
                 generation=self.generation,
                 round=self.position[0],
                 turn=self.position[1],
@@ -60,8 +66,10 @@ class Member:
             )
         )
 
-    def carry_out(self, command: wire.ToDevice, tensor: Tensor | None) -> Iterator[Outgoing]:
-        """Do what the server asks for, and yield the answer."""
+    def carry_out(
+        self, command: wire.ToDevice, tensor: Tensor | None, wanted: Callable[[], bool] = lambda: True
+    ) -> Iterator[Outgoing]:
+        """Do what the server asks for, as long as it is wanted, and yield the answer."""
         kind = command.WhichOneof("message")
         if kind == "begin":
             yield from self._begin(command.begin)
@@ -72,8 +80,10 @@ class Member:
         elif kind == "backward":
             self._backward(self.device, command.backward, tensor)
         elif kind == "save":
-            self.store.write(command.save.round, self.device.tensors())
+            self.store.write(command.save.round, self.generation, self.device.tensors())
             yield wire.FromDevice(done=wire.Done())
+        elif kind == "share":
+            yield self._share(self.device, command.share, wanted)
         elif kind == "evaluate":
             yield from self._evaluate(self.device, command.evaluate)
         elif kind == "ask":
@@ -92,6 +102,7 @@ class Member:
             device.load(self.store.read(begin.round, device.where))
         self.device, self.generation = device, begin.generation
         self.position, self._sent = (begin.round, 0), None
+        self.store.forget_after(begin.round)
         yield wire.FromDevice(done=wire.Done())
 
     def _forward(self, device: Device, command: wire.Forward) -> Iterator[Outgoing]:
@@ -121,9 +132,23 @@ class Member:
             gradient = torch.zeros_like(sent.activations)
         device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
 
+    def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
+        if self.holder is None:
+            raise InputError("this run shares halves, but names no parameter server")
+        model = device.half.model
+        mean = self.holder.share(self.welcome, share, weights_of(model), wanted)
+        if share.keep:
+            model.load_state_dict(mean or {})
+        self._lent = mean or {}
+        return wire.FromDevice(done=wire.Done(size=model_bytes(model)))
+
     def _evaluate(self, device: Device, command: wire.Evaluate) -> Iterator[Outgoing]:
         inputs, labels, last = self.workplace.inputs(command.set, command.batch)
-        model = device.half.model.eval()
+        model = device.half.model
+        if command.shared:
+            model = copy.deepcopy(model)
+            model.load_state_dict(self._lent)
+        model.eval()
         with torch.no_grad():
             activations = model(device.placed(inputs))
         header, data = describe(activations, self.welcome.activations, self.welcome.compression)

@@ -23,22 +23,8 @@ class Roster:
 
     def admit(self, hello: wire.Hello, identity: str | None) -> Session:
         """Return a session for a device, or refuse it; `identity` is the name in its certificate, if any."""
-        if hello.protocol != PROTOCOL:
-            raise WireError(
-                wire.VERSION,
-                f"this server speaks protocol {PROTOCOL}, the device {hello.protocol} "
-                f"(gapsl {hello.version[:20] or 'of an unknown version'}); install the same gapsl on both",
-            )
-        if identity is not None and hello.name != identity:
-            raise WireError(
-                wire.IDENTITY,
-                f"the certificate is that of {identity!r}, the device says it is {hello.name!r}",
-            )
-        if hello.name not in self.names:
-            raise WireError(
-                wire.NOT_LISTED, f"{hello.name!r} is not a device of this run; it has {', '.join(self.names)}"
-            )
-        device = self.names.index(hello.name)
+        check_protocol(hello.protocol, hello.version)
+        device = listed(hello.name, self.names, identity)
         with self._lock:
             if device in self._connected:
                 raise WireError(
@@ -57,3 +43,26 @@ class Roster:
         """Return the connected devices."""
         with self._lock:
             return dict(sorted(self._connected.items()))
+
+
+def check_protocol(protocol: int, version: str) -> None:
+    """Refuse whoever speaks another protocol."""
+    if protocol != PROTOCOL:
+        raise WireError(
+            wire.VERSION,
+            f"this server speaks protocol {PROTOCOL}, the device {protocol} "
+            f"(gapsl {version[:20] or 'of an unknown version'}); install the same gapsl on both",
+        )
+
+
+def listed(name: str, names: Sequence[str], identity: str | None) -> int:
+    """Return the number of a device, or refuse one that is not listed or not the one it says it is."""
+    if identity is not None and name != identity:
+        raise WireError(
+            wire.IDENTITY, f"the certificate is that of {identity!r}, the device says it is {name[:100]!r}"
+        )
+    if name not in names:
+        raise WireError(
+            wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; it has {', '.join(names)}"
+        )
+    return names.index(name)

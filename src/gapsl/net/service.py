@@ -84,6 +84,11 @@ def serve(
         service.join, response_serializer=serialize
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Join": join}),))
+    return server, listen(server, address, credentials)
+
+
+def listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Start a server on an address; returns the port it has."""
     try:
         port = (
             server.add_insecure_port(address)
@@ -93,4 +98,4 @@ def serve(
     except RuntimeError as error:
         raise InputError(f"cannot listen on {address}: {error}; is another server there?") from None
     server.start()
-    return server, port
+    return port

@@ -90,6 +90,10 @@ class Session:
             self._outgoing.put((last,))
         self._outgoing.put(None)
 
+    def refuse(self, error: WireError) -> None:
+        """End the stream and say why."""
+        self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error))))
+
     def outgoing(self) -> Iterator[Outgoing]:
         """Yield what is to be sent until the session is closed."""
         while (messages := self._outgoing.get()) is not None:
@@ -104,7 +108,7 @@ class Session:
             self.close()
         except WireError as error:
             reason = str(error)
-            self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=reason)))
+            self.refuse(error)
         except Exception as error:  # gRPC ends the iterator with whatever its link died of
             reason = f"the link broke ({type(error).__name__})"
             self.close()

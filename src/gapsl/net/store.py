@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gapsl.errors import InputError
 from gapsl.files import fsync_folder
+from gapsl.net import wire_pb2 as wire
 
 KEPT = 3  # the server may be one checkpoint behind, and the newest may be the one that was being written
 
@@ -23,19 +24,26 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def rounds(self) -> list[int]:
-        """Return the rounds that can be restored, ascending."""
-        found = (path.stem.removeprefix("round-") for path in self.folder.glob("round-*.safetensors"))
-        return sorted(int(number) for number in found if number.isdecimal())
+    def stored(self) -> list[wire.Stored]:
+        """Return what can be restored, ascending; what cannot be read is left out."""
+        found = []
+        for round, path in sorted(self._files().items()):
+            try:
+                with safe_open(path, framework="pt") as file:
+                    generation = int((file.metadata() or {})["generation"])
+            except (OSError, SafetensorError, KeyError, ValueError):
+                continue
+            found.append(wire.Stored(round=round, generation=generation))
+        return found
 
-    def write(self, round: int, tensors: dict[str, Tensor]) -> None:
+    def write(self, round: int, generation: int, tensors: dict[str, Tensor]) -> None:
         """Store a round; a crash at any moment leaves the others as they were."""
-        final = self.folder / f"round-{round:06d}.safetensors"
+        final = self._path(round)
         draft = self.folder / f".draft-{os.getpid()}"
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            save_file(plain, draft, metadata={"sha256": digest(plain)})
+            save_file(plain, draft, metadata={"generation": str(generation), "sha256": digest(plain)})
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.replace(final)
@@ -45,12 +53,17 @@ class Store:
             raise InputError(
                 f"cannot write {final}: {error}; make room, and start the device again"
             ) from None
-        for old in self.rounds()[:-KEPT]:
-            (self.folder / f"round-{old:06d}.safetensors").unlink(missing_ok=True)
+        for old in sorted(self._files())[:-KEPT]:
+            self._path(old).unlink(missing_ok=True)
+
+    def forget_after(self, round: int) -> None:
+        """Drop what was stored after a round that the run has gone back to."""
+        for later in [found for found in self._files() if found > round]:
+            self._path(later).unlink(missing_ok=True)
 
     def read(self, round: int, where: torch.device) -> dict[str, Tensor]:
         """Read a stored round, and check that it is what was written."""
-        path = self.folder / f"round-{round:06d}.safetensors"
+        path = self._path(round)
         try:
             with safe_open(path, framework="pt") as file:
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -62,6 +75,13 @@ class Store:
         if digest(found) != expected:
             raise InputError(f"{path} is damaged; delete it to go on from an older one")
         return {name: tensor.to(where) for name, tensor in found.items()}
+
+    def _files(self) -> dict[int, Path]:
+        found = {path.stem.removeprefix("round-"): path for path in self.folder.glob("round-*.safetensors")}
+        return {int(number): path for number, path in found.items() if number.isdecimal()}
+
+    def _path(self, round: int) -> Path:
+        return self.folder / f"round-{round:06d}.safetensors"
 
 
 def digest(tensors: dict[str, Tensor]) -> str:

@@ -40,6 +40,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_FINITE: _ClassVar[Reason]
     LATE: _ClassVar[Reason]
     STOPPED: _ClassVar[Reason]
+    OTHER_DATA: _ClassVar[Reason]
 DTYPE_UNKNOWN: Dtype
 FLOAT32: Dtype
 FLOAT64: Dtype
@@ -62,6 +63,7 @@ TOO_MUCH: Reason
 NOT_FINITE: Reason
 LATE: Reason
 STOPPED: Reason
+OTHER_DATA: Reason
 
 class Tensor(_message.Message):
     __slots__ = ("dtype", "shape", "codec", "compression", "bytes")
@@ -126,12 +128,20 @@ class Ready(_message.Message):
     samples: int
     label_counts: _containers.RepeatedScalarFieldContainer[int]
     batches_per_pass: int
-    stored: _containers.RepeatedScalarFieldContainer[int]
+    stored: _containers.RepeatedCompositeFieldContainer[Stored]
     generation: int
     round: int
     turn: int
     waiting: bool
-    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Stored, _Mapping]]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
+
+class Stored(_message.Message):
+    __slots__ = ("round", "generation")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    generation: int
+    def __init__(self, round: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("round", "turn", "activations", "labels")
@@ -158,12 +168,10 @@ class Scored(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., last: _Optional[bool] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("sent", "received")
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    sent: int
-    received: int
-    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ...) -> None: ...
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
 
 class Status(_message.Message):
     __slots__ = ("drift", "sha256")
@@ -280,7 +288,7 @@ class Save(_message.Message):
     def __init__(self, round: _Optional[int] = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("transfer", "weights", "keep", "fetch")
+    __slots__ = ("transfer", "weights", "fetch", "keep")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -290,13 +298,13 @@ class Share(_message.Message):
         def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    KEEP_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     transfer: str
     weights: _containers.ScalarMap[int, float]
-    keep: bool
     fetch: bool
-    def __init__(self, transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ..., keep: _Optional[bool] = ..., fetch: _Optional[bool] = ...) -> None: ...
+    keep: bool
+    def __init__(self, transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ..., fetch: _Optional[bool] = ..., keep: _Optional[bool] = ...) -> None: ...
 
 class Evaluate(_message.Message):
     __slots__ = ("set", "batch", "shared", "inputs")
@@ -341,7 +349,7 @@ class FromHolder(_message.Message):
     def __init__(self, announce: _Optional[_Union[Announce, _Mapping]] = ..., named: _Optional[_Union[Named, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
 
 class Announce(_message.Message):
-    __slots__ = ("protocol", "run", "device", "transfer", "contributes", "weights", "tensors")
+    __slots__ = ("protocol", "name", "device", "run", "transfer", "weights", "tensors", "fetch")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -350,20 +358,22 @@ class Announce(_message.Message):
         value: float
         def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
-    CONTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     protocol: int
-    run: str
+    name: str
     device: int
+    run: str
     transfer: str
-    contributes: bool
     weights: _containers.ScalarMap[int, float]
     tensors: int
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., transfer: _Optional[str] = ..., contributes: _Optional[bool] = ..., weights: _Optional[_Mapping[int, float]] = ..., tensors: _Optional[int] = ...) -> None: ...
+    fetch: bool
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., device: _Optional[int] = ..., run: _Optional[str] = ..., transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ..., tensors: _Optional[int] = ..., fetch: _Optional[bool] = ...) -> None: ...
 
 class Named(_message.Message):
     __slots__ = ("name", "tensor")

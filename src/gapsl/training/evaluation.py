@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gapsl.training.fleet import Fleet, Split, Whose
+from gapsl.training.fleet import Away, Fleet, Rewind, Split, Whose
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,9 @@ def evaluate(
     """Return all measures on an evaluation set.
 
     `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
-    counts where the devices do not each have their own.
+    counts where the devices do not each have their own. Devices that are away are left out, and named.
     """
+    away: list[int] = []  # devices that are not waited for
     if shared is not None:
         scored = _score(server, fleet.probe(split, shared), labels)
         each = [scored.accuracy] * len(proportions)
@@ -62,16 +63,23 @@ def evaluate(
         total = torch.zeros(0)
         each, losses, rows = [], [], []
         for device in sorted(fleet.devices):
-            scored = _score(server, fleet.probe(split, device), labels)
+            try:
+                scored = _score(server, fleet.probe(split, device), labels)
+            except Away:
+                away.append(device)
+                continue
             each.append(scored.accuracy)
             losses.append(scored.loss)
             rows.append(scored.by_class())
             total = scored.probabilities if len(each) == 1 else total + scored.probabilities
+        if not rows:
+            raise Rewind("no device was there to be evaluated")
         by_class = torch.stack(rows)
+        proportions = proportions[[device for device in range(len(proportions)) if device not in away]]
         ensemble = accuracy_of(total, labels)
         loss = sum(losses) / len(losses)
         merged = None
-        if fleet.merges:
+        if fleet.merges and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = _score(server, fleet.probe(split, weights), labels).accuracy
     accuracies = torch.tensor(each, dtype=torch.float64)
@@ -86,6 +94,7 @@ def evaluate(
         "test_loss": loss,
         "device_accuracy": each,
         "class_accuracy": by_class.mean(dim=0).tolist(),
+        **({"away": away} if away else {}),
     }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -19,9 +19,13 @@ Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves 
 class Rewind(GapslError):
     """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
 
-    def __init__(self, why: str, rounds: set[int]) -> None:
-        super().__init__(why)
-        self.rounds = rounds  # that every device can restore; 0 is the start
+
+class Away(GapslError):
+    """A device is not there, and the run does not wait for it."""
+
+
+class Stopped(GapslError):
+    """Somebody asked to stop while the run was waiting."""
 
 
 @dataclass
@@ -65,7 +69,10 @@ class Fleet(Protocol):
         ...
 
     def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
-        """Yield the activations of an evaluation set, batch by batch in order, without training."""
+        """Yield the activations of an evaluation set, batch by batch in order, without training.
+
+        Raises Away where the device is not there and is not waited for.
+        """
         ...
 
     def drifts(self) -> Mapping[int, float]:
@@ -82,4 +89,12 @@ class Fleet(Protocol):
 
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of every device's half."""
+        ...
+
+    def common(self, rounds: Collection[int]) -> int | None:
+        """Return the newest of the server's stored rounds that the devices can go back to, if any."""
+        ...
+
+    def happened(self) -> Mapping[str, Any]:
+        """Return what befell devices since it was last asked, for the round's record."""
         ...

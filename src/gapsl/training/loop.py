@@ -25,7 +25,7 @@ from gapsl.training.checkpoint import Checkpoint, Checkpoints
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
-from gapsl.training.fleet import Fleet, Rewind, Split
+from gapsl.training.fleet import Fleet, Rewind, Split, Stopped
 from gapsl.training.folder import RESULT_SCHEMA, RunFolder
 from gapsl.training.observers import Observer, Started
 
@@ -116,7 +116,9 @@ class Training:
                 try:
                     return self._to_the_end()
                 except Rewind as rewind:
-                    self._go_back(rewind)
+                    self.go_back(str(rewind))
+                except Stopped:
+                    return None
         finally:
             for observer in self.observers:
                 observer.closed()
@@ -129,19 +131,24 @@ class Training:
                 return None
         return self._finish()
 
-    def _go_back(self, rewind: Rewind) -> None:
+    def go_back(self, why: str) -> None:
         """Go back to the newest checkpoint that every device has, too."""
-        found = self.checkpoints.found() if self.checkpoints is not None else []
-        stored = {int(path.name.removeprefix("round-")): path for path in found}
-        common = max(stored.keys() & rewind.rounds, default=None)
-        if common is None or self.checkpoints is None:
-            raise InputError(
-                f"{rewind}, and there is no checkpoint that all have (the server has rounds "
-                f"{sorted(stored)}, the devices {sorted(rewind.rounds)}); start a new run"
-            )
-        for observer in self.observers:
-            observer.warned(f"{rewind}: going back from round {self.round + 1} to {common}")
-        self.resume(self.checkpoints.read(stored[common]))
+        while True:
+            found = self.checkpoints.found() if self.checkpoints is not None else []
+            stored = {int(path.name.removeprefix("round-")): path for path in found}
+            common = self.fleet.common(stored)
+            if common is None or self.checkpoints is None:
+                raise InputError(
+                    f"{why}, and the server has no checkpoint that all devices have, too; start a new run"
+                )
+            if self.round != common:
+                for observer in self.observers:
+                    observer.warned(f"{why}: going back from round {self.round + 1} to {common}")
+            try:
+                self.resume(self.checkpoints.read(stored[common]))
+                return
+            except Rewind as again:
+                why = str(again)
 
     def one_round(self, round: int) -> None:
         """Train one round, with all that is due after it."""
@@ -171,6 +178,7 @@ class Training:
             with timed(seconds, "evaluate"):
                 record["evaluation"] = self._evaluate(round, "validation" if self._validates else "test")
             self.history.append(record["evaluation"])
+        record.update(self.fleet.happened())
         if self.folder is not None:
             self.folder.append(record)
         for observer in self.observers:

@@ -1,0 +1,41 @@
+"""What the server and the devices agree on about what crosses the cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.framing import AtMost, Expected
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Sizes, types and codings; whoever sends anything else is refused."""
+
+    dtype: wire.Dtype
+    cut: tuple[int, ...]  # the shape of one sample's activations
+    rows: int  # of a mini-batch
+    evaluation_rows: int  # of an evaluation batch, at most
+    labels: range  # what labels may be
+    activations: wire.Codec = wire.PLAIN
+    gradients: wire.Codec = wire.PLAIN
+    compression: wire.Compression = wire.UNCOMPRESSED
+    layout: torch.memory_format = torch.contiguous_format
+    where: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def upload(self) -> Expected:
+        """Return what a mini-batch's activations are."""
+        return Expected(self.dtype, (self.rows, *self.cut), (self.activations,), (self.compression,))
+
+    def scored(self) -> Expected:
+        """Return what an evaluation batch's activations are."""
+        shape: tuple[int | AtMost, ...] = (AtMost(self.evaluation_rows), *self.cut)
+        return Expected(self.dtype, shape, (self.activations,), (self.compression,))
+
+    def placed(self, tensor: Tensor) -> Tensor:
+        """Return what arrived where the server computes, in its memory order."""
+        tensor = tensor.to(self.where)
+        return tensor.contiguous(memory_format=self.layout) if tensor.dim() == 4 else tensor

@@ -1,0 +1,131 @@
+"""A device's visit to the parameter server: it brings its half, and takes the mean home."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import grpc
+from torch import Tensor
+
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.codec import describe
+from gapsl.net.errors import WireError
+from gapsl.net.framing import Assembler, Expected, parts
+from gapsl.net.messages import deserialize, serialize
+from gapsl.net.parameters import METHOD
+from gapsl.net.roster import PROTOCOL
+from gapsl.net.service import OPTIONS
+
+Outgoing = wire.FromHolder | memoryview
+PAUSE = 0.2  # seconds before the second attempt; doubled for each further one,
+LONGEST = 5.0  # up to this
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who visits, and where."""
+
+    name: str
+    address: str
+    credentials: grpc.ChannelCredentials | None = None
+
+    def share(
+        self,
+        welcome: wire.Welcome,
+        share: wire.Share,
+        half: Mapping[str, Tensor],
+        wanted: Callable[[], bool],
+    ) -> dict[str, Tensor] | None:
+        """Bring the half, and return the mean if it is fetched; tries again as long as it is wanted."""
+        pause = PAUSE
+        while wanted():
+            try:
+                return self._visit(welcome, share, half, wanted)
+            except grpc.RpcError:
+                pass
+            except WireError as error:
+                if error.reason != wire.STOPPED:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST, 2 * pause)
+        raise WireError(wire.STOPPED, "the server has gone while halves were shared")
+
+    def _visit(
+        self,
+        welcome: wire.Welcome,
+        share: wire.Share,
+        half: Mapping[str, Tensor],
+        wanted: Callable[[], bool],
+    ) -> dict[str, Tensor] | None:
+        with self._channel() as channel:
+            method: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
+                f"/{METHOD}/Share", request_serializer=serialize
+            )
+            call = method(self._brought(welcome, share, half))
+            over = threading.Event()
+            threading.Thread(target=cancel_unless, args=(call, wanted, over), daemon=True).start()
+            found: dict[str, Tensor] = {}
+            assembler, name = Assembler(), ""
+            try:
+                for data in call:
+                    message = deserialize(wire.ToHolder, data)
+                    if isinstance(message, memoryview):
+                        tensor = assembler.add(message)
+                    elif message.WhichOneof("message") == "refusal":
+                        raise WireError(message.refusal.reason, message.refusal.message)
+                    elif message.WhichOneof("message") == "finished":
+                        return found if share.fetch else None
+                    else:
+                        name = message.named.name
+                        tensor = assembler.start(message.named.tensor, like(half.get(name)))
+                    if tensor is not None:
+                        found[name] = tensor
+            finally:
+                over.set()
+                call.cancel()
+        raise WireError(wire.STOPPED, "the parameter server closed the stream")
+
+    def _channel(self) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address, options=OPTIONS)
+        return grpc.secure_channel(self.address, self.credentials, options=OPTIONS)
+
+    def _brought(
+        self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]
+    ) -> Iterator[Outgoing]:
+        contributes = welcome.device in share.weights
+        yield wire.FromHolder(
+            announce=wire.Announce(
+                protocol=PROTOCOL,
+                name=self.name,
+                device=welcome.device,
+                run=welcome.run,
+                transfer=share.transfer,
+                weights=share.weights,
+                tensors=len(half) if contributes else 0,
+                fetch=share.fetch,
+            )
+        )
+        for name, tensor in half.items() if contributes else ():
+            header, data = describe(tensor, wire.PLAIN)
+            yield wire.FromHolder(named=wire.Named(name=name, tensor=header))
+            yield from parts(data)
+
+
+def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.Event) -> None:
+    """Cancel a call that waits for others as soon as nobody wants its result any more."""
+    while not over.wait(PAUSE):
+        if not wanted():
+            call.cancel()
+
+
+def like(tensor: Tensor | None) -> Expected:
+    """Expect a tensor of the half's own shape and type."""
+    if tensor is None:
+        raise WireError(wire.MALFORMED, "a tensor that the half does not have")
+    header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)
+    return Expected(header.dtype, tuple(tensor.shape))

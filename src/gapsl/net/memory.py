@@ -1,0 +1,81 @@
+"""What the server has to know of its devices after a restart: their data, and which of their states count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gapsl.errors import InputError
+from gapsl.files import write_json
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.errors import WireError
+from gapsl.net.lineage import Lineage
+from gapsl.strategies.exchange import DeviceInfo
+
+
+class Memory:
+    """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
+
+    def __init__(self, path: Path | None, names: tuple[str, ...]) -> None:
+        self._path, self._names = path, names
+        self.lineage = Lineage()
+        self.devices: dict[int, DeviceInfo] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def begin(self, round: int) -> None:
+        """Start another generation; it is on disk before any device hears of it."""
+        self.lineage.begin(round)
+        self._write()
+
+    def check(self, device: int, ready: wire.Ready, classes: int) -> None:
+        """Refuse a device whose data cannot be, or are not those it had when the run began."""
+        counts = tuple(ready.label_counts)
+        if len(counts) != classes or min(counts) < 0 or sum(counts) != ready.samples or not ready.samples:
+            raise WireError(wire.MALFORMED, f"{ready.samples} samples of {len(counts)} classes cannot be")
+        if not 1 <= ready.batches_per_pass <= ready.samples:
+            raise WireError(wire.MALFORMED, f"{ready.batches_per_pass} mini-batches a pass cannot be")
+        known = self.devices.get(device)
+        if known is not None and known != info_of(ready):
+            raise WireError(
+                wire.OTHER_DATA,
+                f"the data are not those that the run began with ({ready.samples} samples, {known.samples} "
+                "then); give the device its data back, or start a new run",
+            )
+        self.devices[device] = info_of(ready)
+
+    def keep(self) -> None:
+        """Write down what is known of the devices."""
+        self.devices = dict(sorted(self.devices.items()))
+        self._write()
+
+    def _read(self, path: Path) -> None:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            names, begun = tuple(found["names"]), [(int(g), int(r)) for g, r in found["generations"]]
+            self.devices = {
+                int(device): DeviceInfo(info["samples"], tuple(info["labels"]), info["batches"])
+                for device, info in found["devices"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is damaged: {error}; restore it, or start a new run") from None
+        if names != self._names:
+            raise InputError(
+                f"the run began with the devices {', '.join(names)}, not {', '.join(self._names)}; "
+                "list the same ones in the same order"
+            )
+        self.lineage = Lineage(begun)
+
+    def _write(self) -> None:
+        if self._path is not None:
+            devices = {
+                device: {"samples": i.samples, "labels": i.label_counts, "batches": i.batches_per_pass}
+                for device, i in self.devices.items()
+            }
+            content = {"names": self._names, "generations": self.lineage.begun, "devices": devices}
+            write_json(self._path, content)
+
+
+def info_of(ready: wire.Ready) -> DeviceInfo:
+    """Return what a device says of its data."""
+    return DeviceInfo(ready.samples, tuple(ready.label_counts), ready.batches_per_pass)
