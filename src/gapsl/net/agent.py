@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from gapsl.net.store import Store
 
 # Refusals that another attempt may not meet.
 PASSING = {wire.TWICE, wire.STOPPED, wire.LATE}
-# Random generators of torch are global, so the devices of one process compute one after another.
-COMPUTING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -126,9 +123,8 @@ class Agent:
                 continue
             if self._member is None:
                 raise WireError(wire.MALFORMED, f"{kind} before welcome")
-            with COMPUTING:
-                for answer in self._member.carry_out(command, tensor, connected):
-                    outgoing.put(answer)
+            for answer in self._member.carry_out(command, tensor, connected):
+                outgoing.put(answer)
         raise WireError(wire.STOPPED, "the server closed the stream")
 
     def _welcomed(self, welcome: wire.Welcome) -> Member:

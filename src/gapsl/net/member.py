@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -21,6 +22,8 @@ from gapsl.strategies.exchange import DeviceInfo, Reply, Upload
 from gapsl.training.device import Device
 
 Outgoing = wire.FromDevice | memoryview
+# Random generators of torch are global, so the devices of one process compute one after another.
+COMPUTING = threading.Lock()
 
 
 class Workplace(Protocol):
@@ -97,7 +100,8 @@ class Member:
         return tuple(self._sent.activations.shape) if self._sent is not None else ()
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
-        device = self.workplace.device(begin.total_rounds)
+        with COMPUTING:
+            device = self.workplace.device(begin.total_rounds)
         if begin.round:
             device.load(self.store.read(begin.round, device.where))
         self.device, self.generation = device, begin.generation
@@ -108,7 +112,8 @@ class Member:
     def _forward(self, device: Device, command: wire.Forward) -> Iterator[Outgoing]:
         asked = (command.round, command.turn)
         if self._sent is None or self.position != asked:  # else the link broke before the server had it all
-            self._sent = device.forward(*asked, learn=command.learn)
+            with COMPUTING:
+                self._sent = device.forward(*asked, learn=command.learn)
             self.position = asked
         upload = self._sent
         if not command.learn:
@@ -130,7 +135,8 @@ class Member:
             return
         if gradient is None:
             gradient = torch.zeros_like(sent.activations)
-        device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
+        with COMPUTING:
+            device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
 
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
         if self.holder is None:
@@ -149,7 +155,7 @@ class Member:
             model = copy.deepcopy(model)
             model.load_state_dict(self._lent)
         model.eval()
-        with torch.no_grad():
+        with COMPUTING, torch.no_grad():
             activations = model(device.placed(inputs))
         header, data = describe(activations, self.welcome.activations, self.welcome.compression)
         yield wire.FromDevice(
