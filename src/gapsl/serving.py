@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 import torch
+import yaml
 
 from gapsl.assembly import EVALUATION_BATCH, LAYOUTS
+from gapsl.errors import InputError
 from gapsl.files import write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
-from gapsl.net.closing import Closing
 from gapsl.net.memory import Memory
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, serve
 from gapsl.net.session import Inbox
+from gapsl.net.settings import CODECS, COMPRESSIONS, Network, make_network
 from gapsl.simulation import Parts, prepare
-from gapsl.training.config import Config
+from gapsl.strategies.registry import METHODS
+from gapsl.training.config import Config, read_yaml
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
@@ -31,82 +34,142 @@ from gapsl.training.observers import Observer
 
 @dataclass(frozen=True)
 class Listening:
-    """Where and to whom a server listens."""
+    """Where a server listens, and whom it believes."""
 
     address: str
-    names: Sequence[str]
     credentials: grpc.ServerCredentials | None = None
     identify: Identify = lambda context: None
-    patience: float = 600.0  # seconds without any news before the server gives up
     started: Callable[[int], None] = lambda port: None  # told the port
     stop: Callable[[], bool] = lambda: False
-    closing: Closing = field(default_factory=Closing)
-    parameter_server: str = ""  # its address, for the devices
-    run: str = ""
-    memory: Path | None = None  # where to keep what a restart has to know
+    tell: Callable[[str], None] = lambda text: None
+    observers: Sequence[Observer] = field(default_factory=list)
+
+
+def train_remotely(
+    config: Config, network: Network, out: Path, listening: Listening
+) -> dict[str, Any] | None:
+    """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
+    check_served(config, network)
+    folder = opened(out, config, network)
+    with folder.locked():
+        done = folder.result()
+        if done is not None:
+            return done
+        server = Server(config, network, folder, listening)
+        reason, finished = "the server stops; it goes on when it is started again", False
+        try:
+            training = server.prepare()
+            result = training.run()
+            if result is not None:
+                reason, finished = "the run is finished", True
+            return result
+        finally:
+            server.stop(reason, finished=finished)
+
+
+def check_served(config: Config, network: Network) -> None:
+    """Refuse what cannot be done over a network, before anybody is waited for."""
+    strategy = METHODS[config.method]
+    if strategy.pooled:
+        raise InputError(f"{config.method} has all data in one place, so there is nothing to serve")
+    if strategy.moves_halves and not network.parameter_server:
+        raise InputError(
+            f"{config.method} moves devices' halves, which the server must not see: start a gapsl "
+            "parameter-server, and name it with --parameter-server HOST:PORT"
+        )
+    network.device_names(config.devices)
+
+
+def opened(out: Path, config: Config, network: Network) -> RunFolder:
+    """Return the folder of a run, which is made if it is not there."""
+    file = out / "network.yaml"
+    if not RunFolder(out).config_file.exists():
+        folder = RunFolder.create(out, config, {})
+        write_text(file, yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
+        return folder
+    return RunFolder.open(out)
+
+
+def stored_network(out: Path) -> Network:
+    """Return how a run that was served before goes over the network."""
+    return make_network(read_yaml(out / "network.yaml"))
 
 
 class Server:
     """A run in progress, and the service its devices speak to."""
 
-    def __init__(self, config: Config, listening: Listening, tell: Callable[[str], None]) -> None:
-        self._config, self._listening, self._tell = config, listening, tell
-        self.fleet: RemoteFleet | None = None
+    def __init__(self, config: Config, network: Network, folder: RunFolder, listening: Listening) -> None:
+        self._config, self._network, self._folder, self._listening = config, network, folder, listening
+        self._fleet: RemoteFleet | None = None
         self._grpc: grpc.Server | None = None
 
     def prepare(self) -> Training:
-        """Build the run, and wait until every device is there."""
-        return prepare(self._config, fleet_of=self._gather)
+        """Build the run, wait for its devices, and go back to where all of them can go on from."""
+        listening, folder = self._listening, self._folder
+        saved = folder.partition_file if folder.partition_file.exists() else None
+        training = prepare(self._config, partition_file=saved, fleet_of=self._gather)
+        training.observers, training.stop = listening.observers, listening.stop
+        training.keep_in(folder)
+        assert training.checkpoints is not None
+        training.checkpoints.keep_start = True
+        if not training.checkpoints.found():
+            training.checkpoint()
+        training.go_back("the run goes on")
+        return training
 
     def stop(self, reason: str, *, finished: bool) -> None:
         """Say goodbye to everybody, and stop listening."""
-        if self.fleet is not None:
-            self.fleet.goodbye(reason, finished=finished)
+        if self._fleet is not None:
+            self._fleet.goodbye(reason, finished=finished)
         if self._grpc is not None:
             self._grpc.stop(grace=2.0).wait()
 
     def _gather(self, parts: Parts) -> RemoteFleet:
-        config, listening = self._config, self._listening
+        listening, network = self._listening, self._network
         inbox: Inbox = Inbox()
-        roster = Roster(listening.names, inbox)
-        agreed = agreed_on(parts)
-        self.fleet = RemoteFleet(
+        roster = Roster(network.device_names(self._config.devices), inbox)
+        agreed = agreed_on(parts, network)
+        fleet = self._fleet = RemoteFleet(
             roster,
             inbox,
             agreed,
-            Memory(listening.memory, roster.names),
-            closing=listening.closing,
+            Memory(self._folder.path / "fleet.json", roster.names),
+            closing=network.rounds_close(),
             total_rounds=parts.total_rounds,
-            merges=bool(listening.parameter_server),
-            patience=listening.patience,
+            merges=bool(network.parameter_server),
+            patience=network.patience,
             stop=listening.stop,
-            tell=self._tell,
+            tell=listening.tell,
         )
-        resolved = json.dumps({**config.model_dump(mode="json"), **config.sections})
+        welcome = self._welcome(parts, agreed)
+        service = Service(roster, welcome, listening.identify)
+        self._grpc, port = serve(service, listening.address, len(roster.names), listening.credentials)
+        listening.started(port)
+        fleet.gather()
+        return fleet
+
+    def _welcome(self, parts: Parts, agreed: Agreed) -> Callable[[int], wire.Welcome]:
+        run, resolved = run_name(self._folder), json.dumps(self._config.resolved())
 
         def welcome(device: int) -> wire.Welcome:
             return wire.Welcome(
                 protocol=PROTOCOL,
-                run=listening.run,
+                run=run,
                 device=device,
-                devices=len(listening.names),
+                devices=self._config.devices,
                 config=resolved,
                 classes=parts.source.classes,
                 inputs=parts.source.input_shape,
                 activations=agreed.activations,
                 gradients=agreed.gradients,
                 compression=agreed.compression,
-                parameter_server=listening.parameter_server,
+                parameter_server=self._network.parameter_server,
             )
 
-        service = Service(roster, welcome, listening.identify)
-        self._grpc, port = serve(service, listening.address, len(listening.names), listening.credentials)
-        listening.started(port)
-        self.fleet.gather()
-        return self.fleet
+        return welcome
 
 
-def agreed_on(parts: Parts) -> Agreed:
+def agreed_on(parts: Parts, network: Network) -> Agreed:
     """Return what crosses the cut of a run."""
     config = parts.config
     with torch.no_grad():
@@ -120,42 +183,12 @@ def agreed_on(parts: Parts) -> Agreed:
         config.batch_size,
         EVALUATION_BATCH,
         range(-1 if config.probes else 0, len(parts.source.classes)),
+        activations=CODECS[network.activations],
+        gradients=CODECS[network.gradients],
+        compression=COMPRESSIONS[network.compression],
         layout=LAYOUTS[config.layout],
         where=parts.where,
     )
-
-
-def train_remotely(
-    config: Config,
-    out: Path,
-    listening: Listening,
-    *,
-    observers: Sequence[Observer] = (),
-    stop: Callable[[], bool] = lambda: False,
-    tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any] | None:
-    """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
-    folder = RunFolder(out) if RunFolder(out).config_file.exists() else RunFolder.create(out, config, {})
-    with folder.locked():
-        server = Server(
-            config, replace(listening, run=run_name(folder), memory=folder.path / "fleet.json"), tell
-        )
-        reason, finished = "the server stops; it goes on when it is started again", False
-        try:
-            training = server.prepare()
-            training.observers, training.stop = observers, stop
-            training.keep_in(folder)
-            assert training.checkpoints is not None
-            training.checkpoints.keep_start = True
-            if not training.checkpoints.found():
-                training.checkpoint()
-            training.go_back("the run begins")
-            result = training.run()
-            if result is not None:
-                reason, finished = "the run is finished", True
-            return result
-        finally:
-            server.stop(reason, finished=finished)
 
 
 def run_name(folder: RunFolder) -> str:

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.cli import certs, compare, data, diagnose, methods, model, reproduce, resume, settings, show, train
+from gapsl.cli import (
+    certs,
+    compare,
+    data,
+    diagnose,
+    join,
+    methods,
+    model,
+    parameter_server,
+    reproduce,
+    resume,
+    serve,
+    settings,
+    show,
+    train,
+)
 from gapsl.cli.running import guarded
 
 EPILOG = (
@@ -50,6 +65,9 @@ app.command("diagnose")(guarded(diagnose.diagnose_runs))
 app.command("methods")(guarded(methods.methods))
 app.command("settings")(guarded(settings.settings))
 app.command("model", epilog=model.EPILOG)(guarded(model.model))
+app.command("serve", epilog=serve.EPILOG)(guarded(serve.serve))
+app.command("join", epilog=join.EPILOG)(guarded(join.join))
+app.command("parameter-server", epilog=parameter_server.EPILOG)(guarded(parameter_server.parameter_server))
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
 

@@ -64,6 +64,7 @@ class Strategy(ABC):
     parameters: ClassVar[type[Parameters]] = Parameters
     pooled: ClassVar[bool] = False  # True: one device has everybody's data (a baseline, not split learning)
     in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
+    moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
     one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 
     def __init__(self, server: Passes, setting: Setting) -> None:

@@ -29,6 +29,7 @@ class ClientAveraging(Strategy):
 
     section: ClassVar[str | None] = "sfl"
     parameters: ClassVar[type[Parameters]] = SflParameters
+    moves_halves: ClassVar[bool] = True
 
     def __init__(self, server: Passes, setting: Setting) -> None:
         super().__init__(server, setting)

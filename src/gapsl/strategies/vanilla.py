@@ -26,6 +26,7 @@ class Vanilla(Strategy):
     section: ClassVar[str | None] = "vanilla"
     parameters: ClassVar[type[Parameters]] = VanillaParameters
     in_turn: ClassVar[bool] = True
+    moves_halves: ClassVar[bool] = True
     holder: int | None = None  # who has the client-side model
     left: int = 0  # mini-batches left in its turn
 

@@ -1,0 +1,74 @@
+"""`gapsl join`: one edge device, or several in one process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from gapsl.cli import networking, running
+from gapsl.cli.networking import log, start_log
+from gapsl.errors import GapslError, InputError
+from gapsl.net.agent import Agent, Patience
+from gapsl.net.identity.credentials import device_credentials
+from gapsl.net.identity.security import choose_security
+from gapsl.net.shared import SharedWorkplace
+
+EPILOG = (
+    "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its half "
+    "in --state; started again with it, it goes on where it was."
+)
+
+
+def join(
+    server: Annotated[str, typer.Option(help="The server's HOST:PORT.")],
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="This device's name; repeated: several devices in one process."),
+    ] = None,
+    state: Annotated[Path, typer.Option(help="Where the device keeps its half between starts.")] = Path(
+        "gapsl-state"
+    ),
+    data_dir: running.DataDir = None,
+    certs: networking.Certs = None,
+    insecure: networking.Insecure = False,
+    patience: Annotated[float, typer.Option(help="Seconds without a connection before it gives up.")] = 3600,
+    log_format: networking.LogFormat = "text",
+) -> None:
+    """Take part in a run as a device, through broken links and restarts, until it is over."""
+    start_log(log_format)
+    if not name:
+        raise InputError("a device needs its name; give --name")
+    torch.set_num_threads(1)
+    folder = choose_security(server, certs, insecure)
+    agents = [
+        Agent(
+            server,
+            one,
+            state=state,
+            workplace=lambda welcome: SharedWorkplace(welcome, data_dir),
+            credentials=None if folder is None else device_credentials(folder, one),
+            patience=Patience(whole=patience),
+            tell=lambda text, one=one: log.info("%s: %s", one, text),  # type: ignore[misc]
+        )
+        for one in name
+    ]
+    failures: list[GapslError] = []
+
+    def run(agent: Agent) -> None:
+        try:
+            log.info("%s: %s", agent.name, agent.run())
+        except GapslError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(agent,), daemon=True) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(1.0)  # so that Ctrl-C is heard
+    if failures:
+        raise failures[0]

@@ -1,0 +1,48 @@
+"""`gapsl parameter-server`: the third party that averages client-side models."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gapsl.cli import networking
+from gapsl.cli.networking import log, server_security, split_names, start_log
+from gapsl.errors import InputError
+from gapsl.interrupt import Interrupt
+from gapsl.net.parameters import ParameterService, serve_parameters
+from gapsl.net.transfers import Transfers
+
+EPILOG = (
+    "Example: gapsl parameter-server --names camera-1,camera-2 --listen 0.0.0.0:7444, and gapsl serve "
+    "--parameter-server HOST:7444. SFL and vanilla SL need one, the other methods do not."
+)
+
+
+def parameter_server(
+    names: Annotated[str | None, typer.Option(help="The devices, by commas, as the server has them.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="So many: device-0, device-1, ...")] = None,
+    listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7444 for all.")] = "localhost:7444",
+    state: Annotated[Path, typer.Option(help="Where halves are kept until all have them.")] = Path(
+        "gapsl-parameters"
+    ),
+    largest: Annotated[int, typer.Option(min=1, help="MiB that a half may have.")] = 1024,
+    certs: networking.Certs = None,
+    insecure: networking.Insecure = False,
+    log_format: networking.LogFormat = "text",
+) -> None:
+    """Average devices' halves, or pass them on; the main server never sees them."""
+    start_log(log_format)
+    listed = split_names(names) or tuple(f"device-{number}" for number in range(devices or 0))
+    if not listed:
+        raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
+    credentials, identify = server_security(listen, certs, insecure, "parameter-server")
+    service = ParameterService(listed, Transfers(state), largest << 20, identify)
+    server, port = serve_parameters(service, listen, credentials)
+    log.info("parameter server on %s:%d for %d devices", listen.rpartition(":")[0], port, len(listed))
+    over = threading.Event()
+    with Interrupt(over.set):
+        over.wait()
+    server.stop(grace=2.0).wait()

@@ -1,0 +1,138 @@
+"""`gapsl serve`: the server's half of a run over the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gapsl.api import compose
+from gapsl.cli import networking, running
+from gapsl.cli.networking import given, log, server_security, split_names, start_log
+from gapsl.cli.running import output
+from gapsl.errors import InputError
+from gapsl.interrupt import Interrupt
+from gapsl.net.settings import Network, make_network
+from gapsl.reports.table import LEGEND, comparison
+from gapsl.serving import Listening, stored_network, train_remotely
+from gapsl.simulation import INCIDENTAL
+from gapsl.training.config import Config, merge, parse_assignment, read_yaml
+from gapsl.training.folder import RunFolder
+from gapsl.training.observers import Observer
+
+EPILOG = (
+    "Example: gapsl serve --config run.yaml --out runs/fleet, and on each device: gapsl join --server "
+    "HOST:7443 --name device-0. Stop or kill it: the same command goes on. See docs/network.md."
+)
+
+
+class RoundLog(Observer):
+    """Says how the run goes on, in log lines."""
+
+    def started(self, run: Any) -> None:
+        """Training begins, or goes on."""
+        log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
+
+    def round(self, record: Any) -> None:
+        """A round is done."""
+        words = [f"round {record['round']}"]
+        if record.get("loss") is not None:
+            words.append(f"loss {record['loss']:.3f}")
+        if "kept" in record:
+            words.append(f"kept {len(record['kept'])}")
+        if record.get("absent"):
+            words.append(f"without {sorted({device for _, device in record['absent']})}")
+        if record.get("evaluation"):
+            words.append(f"accuracy {100 * record['evaluation']['device_mean']:.1f} %")
+        log.info(" ".join(words))
+
+    def warned(self, message: str) -> None:
+        """Something a person should know of."""
+        log.warning(message)
+
+
+def serve(
+    config: running.ConfigFile = None,
+    out: Annotated[Path, typer.Option(help="The run's folder; a run in it goes on.")] = Path("runs/fleet"),
+    listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7443 for all.")] = "localhost:7443",
+    names: networking.Names = None,
+    closing: Annotated[
+        str | None, typer.Option(help="When a round closes: all, fraction:SHARE or deadline:SECONDS.")
+    ] = None,
+    activations: Annotated[
+        str | None, typer.Option(help="How activations are sent: none, fp16, bf16 or int8.")
+    ] = None,
+    gradients: Annotated[str | None, typer.Option(help="How gradients are sent; the same choices.")] = None,
+    compression: Annotated[str | None, typer.Option(help="none or zstd.")] = None,
+    parameter_server: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the gapsl parameter-server, for SFL and vanilla SL.")
+    ] = None,
+    patience: Annotated[float | None, typer.Option(help="Seconds without news before it gives up.")] = None,
+    certs: networking.Certs = None,
+    insecure: networking.Insecure = False,
+    data_dir: running.DataDir = None,
+    preset: running.Preset = None,
+    set_: running.Assignments = None,
+    log_format: networking.LogFormat = "text",
+) -> None:
+    """Serve a run: wait for its devices, train with them, and go on whatever happens."""
+    start_log(log_format)
+    asked = given(
+        names=split_names(names),
+        closing=closing,
+        activations=activations,
+        gradients=gradients,
+        compression=compression,
+        parameter_server=parameter_server,
+        patience=patience,
+    )
+    words = merge(given(data_dir=data_dir), *(parse_assignment(text) for text in set_ or []))
+    chosen, network = settings_of(config, preset, words, asked, out)
+    credentials, identify = server_security(listen, certs, insecure, "server")
+    host = listen.rpartition(":")[0]
+
+    def started(port: int) -> None:
+        security = "mutual TLS" if credentials is not None else "plain text"
+        log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, out)
+        log.info("waiting for %s", ", ".join(network.device_names(chosen.devices)))
+
+    with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
+        listening = Listening(
+            listen, credentials, identify, started, lambda: interrupt.asked, log.info, [RoundLog()]
+        )
+        result = train_remotely(chosen, network, out, listening)
+    if result is None:
+        log.info("stopped; the same command goes on")
+        raise typer.Exit(interrupt.exit_code)
+    output.print(comparison([result]))
+    output.print(LEGEND, style="dim", highlight=False)
+
+
+def settings_of(
+    file: Path | None, preset: str | None, words: dict[str, Any], asked: Any, out: Path
+) -> tuple[Config, Network]:
+    """Return the settings of a run: what is asked for, or what it was started with."""
+    values = read_yaml(file) if file is not None else {}
+    network = merge(values.pop("network", {}), asked)
+    wanted = compose(None, preset_name=preset, words=merge(values, words))
+    if not RunFolder(out).config_file.exists():
+        return wanted, make_network(network)
+    stored, _ = RunFolder.open(out).config()
+    if file is not None or preset is not None:
+        for name, value in wanted.resolved().items():
+            if name not in INCIDENTAL and stored.resolved().get(name) != value:
+                raise InputError(
+                    f"{out} was started with {name} = {stored.resolved().get(name)}, not {value}; "
+                    "leave out --config to go on with it, or choose another --out"
+                )
+    known = stored_network(out)
+    now = make_network(merge(known.model_dump(mode="json"), network))
+    for name in ("names", "activations", "gradients", "compression"):
+        if getattr(now, name) != getattr(known, name):
+            raise InputError(
+                f"{out} was started with network.{name} = {getattr(known, name)}, not {getattr(now, name)}; "
+                "choose another --out for another run"
+            )
+    incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
+    return compose(stored, words=incidental), now
