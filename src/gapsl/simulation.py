@@ -173,7 +173,7 @@ class Parts:
     faults: Faults | None
 
 
-def make_fleet(parts: Parts) -> LocalFleet:
+def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:
     """Return devices of this process that all start from one model, each with its own data."""
     config, source, partition = parts.config, parts.source, parts.partition
     probes = make_probes(config, source)
@@ -202,7 +202,7 @@ def make_fleet(parts: Parts) -> LocalFleet:
         return batched(source.train, partition.validation, normal)
 
     own = len(parts.owners) == config.devices  # not one pool of everybody's data
-    return LocalFleet(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
+    return kind(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
 
 
 def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:

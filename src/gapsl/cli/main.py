@@ -16,6 +16,7 @@ from gapsl.cli import (
     methods,
     model,
     parameter_server,
+    replay,
     reproduce,
     resume,
     serve,
@@ -68,6 +69,7 @@ app.command("model", epilog=model.EPILOG)(guarded(model.model))
 app.command("serve", epilog=serve.EPILOG)(guarded(serve.serve))
 app.command("join", epilog=join.EPILOG)(guarded(join.join))
 app.command("parameter-server", epilog=parameter_server.EPILOG)(guarded(parameter_server.parameter_server))
+app.command("replay")(guarded(replay.replay))
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
 

@@ -331,7 +331,11 @@ class Training:
         final = self._evaluate(self.round, "test") if self._validates else dict(self.history[-1])
         if self._validates:
             final["validation"] = dict(self.history[-1])
-        final["weights_sha256"] = self._weights_sha256()
+        digests = self.fleet.digests()
+        final["weights_sha256"] = self._weights_sha256(digests)
+        unheard = sorted(self.fleet.devices.keys() - digests.keys())
+        if unheard:  # devices that are not in the digest
+            final["unheard"] = unheard
         final["converged_epoch"] = converged_epoch(
             [(entry["epoch"], entry["device_mean"]) for entry in self.history]
         )
@@ -358,11 +362,11 @@ class Training:
         """The method's registered name."""
         return str(self.config.resolved()["method"])
 
-    def _weights_sha256(self) -> str:
+    def _weights_sha256(self, digests: Mapping[int, str]) -> str:
         sha = hashlib.sha256()
         for name, half in self.strategy.halves().items():
             sha.update(f"{name}={digest(half.model)};".encode())
-        for device, found in sorted(self.fleet.digests().items()):
+        for device, found in sorted(digests.items()):
             sha.update(f"device-{device:04d}={found};".encode())
         return sha.hexdigest()
 

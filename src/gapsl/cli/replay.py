@@ -1,0 +1,65 @@
+"""`gapsl replay`: a run over the network once more in this process, with who took part when."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from gapsl.cli import running
+from gapsl.cli.running import output
+from gapsl.errors import GapslError, InputError
+from gapsl.fleets.replay import ReplayFleet, read_happened
+from gapsl.interrupt import Interrupt
+from gapsl.reports.progress import Board, RunProgress
+from gapsl.simulation import make_fleet, prepare
+from gapsl.training.config import make_config, merge
+from gapsl.training.folder import RunFolder
+
+
+class Different(GapslError):
+    """A replay has not given what the run gave."""
+
+
+def replay(
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data_dir: running.DataDir = None,
+    quiet: running.Quiet = False,
+) -> None:
+    """Repeat a run in this process, with the same devices missing at the same times; the weights are the same."""
+    opened = RunFolder.open(folder)
+    result = opened.result()
+    if result is None:
+        raise InputError(f"{folder} is not finished; go on with it first")
+    config, custom = opened.config()
+    if custom:
+        raise InputError(f"{folder} was started from Python with objects of its own; replay it there")
+    if data_dir is not None:
+        config = make_config(merge(config.resolved(), {"data_dir": data_dir}))
+    happened = read_happened(list(opened.records()))
+    unheard = result["final"].get("unheard", [])
+    torch.set_num_threads(config.threads)
+    training = prepare(
+        config,
+        partition_file=opened.partition_file,
+        fleet_of=partial(make_fleet, kind=partial(ReplayFleet, happened, unheard)),
+    )
+    with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
+        training.observers, training.stop = [RunProgress(board, "replay")], lambda: interrupt.asked
+        again = training.run()
+    if again is None:
+        raise typer.Exit(interrupt.exit_code)
+    expected, found = (r["final"]["weights_sha256"] for r in (result, again))
+    if expected != found:
+        raise Different(f"the weights differ: {expected[:16]}... in {folder}, {found[:16]}... here")
+    missing = sum(len(one.absent) for one in happened.values())
+    returned = sum(len(one.before) + len(one.after) for one in happened.values())
+    output.print(
+        f"the same weights, bit for bit: {found[:16]}... ({missing} times a device was missing, "
+        f"{returned} times one went back to a state of its own)",
+        highlight=False,
+        soft_wrap=True,
+    )
