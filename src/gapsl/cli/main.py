@@ -12,6 +12,7 @@ from gapsl.cli import (
     compare,
     data,
     diagnose,
+    fleet,
     join,
     methods,
     model,
@@ -72,6 +73,7 @@ app.command("parameter-server", epilog=parameter_server.EPILOG)(guarded(paramete
 app.command("replay")(guarded(replay.replay))
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
+app.add_typer(fleet.app, name="fleet")
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import typer
 from gapsl.cli import networking
 from gapsl.cli.networking import log, server_security, split_names, start_log
 from gapsl.errors import InputError
+from gapsl.files import write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.parameters import ParameterService, serve_parameters
 from gapsl.net.transfers import Transfers
@@ -42,6 +43,8 @@ def parameter_server(
     service = ParameterService(listed, Transfers(state), largest << 20, identify)
     server, port = serve_parameters(service, listen, credentials)
     log.info("parameter server on %s:%d for %d devices", listen.rpartition(":")[0], port, len(listed))
+    state.mkdir(parents=True, exist_ok=True)
+    write_text(state / "address", f"{listen.rpartition(':')[0]}:{port}")
     over = threading.Event()
     with Interrupt(over.set):
         over.wait()

@@ -29,7 +29,7 @@ def replay(
     data_dir: running.DataDir = None,
     quiet: running.Quiet = False,
 ) -> None:
-    """Repeat a run in this process, with the same devices missing at the same times; the weights are the same."""
+    """Repeat a run in this process with the same devices missing at the same times; weights must be equal."""
     opened = RunFolder.open(folder)
     result = opened.result()
     if result is None:

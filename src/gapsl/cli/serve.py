@@ -12,6 +12,7 @@ from gapsl.cli import networking, running
 from gapsl.cli.networking import given, log, server_security, split_names, start_log
 from gapsl.cli.running import output
 from gapsl.errors import InputError
+from gapsl.files import write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.settings import Network, make_network
 from gapsl.reports.table import LEGEND, comparison
@@ -95,6 +96,7 @@ def serve(
     def started(port: int) -> None:
         security = "mutual TLS" if credentials is not None else "plain text"
         log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, out)
+        write_text(out / "address", f"{host}:{port}")
         log.info("waiting for %s", ", ".join(network.device_names(chosen.devices)))
 
     with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:

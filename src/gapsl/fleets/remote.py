@@ -273,6 +273,11 @@ class RemoteFleet:
         for line in self._lines.values():
             while len(line.owed) > 1 or (line.owed and line.session is None):
                 line.owed.pop()
+            if line.session is not None and line.owed and line.owed[0].kind == "share":
+                # It waits at the parameter server for others, who will not come.
+                line.session.close()
+                line.session = None
+                line.owed.clear()
         while any(line.owed for line in self._lines.values()):
             event = self._event(None)
             if isinstance(event, Joined | Left):

@@ -68,7 +68,7 @@ class Agent:
             try:
                 return self._connection()
             except grpc.RpcError as error:
-                why = error.details() if isinstance(error, grpc.Call) else str(error)
+                why = shortened(error.details() or "") if isinstance(error, grpc.Call) else str(error)
             except WireError as error:
                 if error.reason not in PASSING:
                     raise Refused(f"the server refuses {self.name}: {error}") from None
@@ -79,7 +79,7 @@ class Agent:
                 raise InputError(f"no connection to {self.address}: {why}")
             pause = min(self._patience.longest, self._patience.first * 2**attempts)
             attempts = min(attempts + 1, 16)
-            self.tell(f"not connected ({why}); next attempt within {pause:.0f} s")
+            self.tell(f"cannot reach {self.address} ({why}); next attempt within {pause:.1f} s")
             time.sleep(pause * random.uniform(0.5, 1.0))  # so that a fleet does not come back all at once
 
     def _connection(self) -> str:
@@ -144,6 +144,11 @@ class Agent:
         return Expected(
             header.dtype, member.gradient_shape(), (member.welcome.gradients,), (member.welcome.compression,)
         )
+
+
+def shortened(details: str) -> str:
+    """Return what is wrong with a link without what grpc says around it."""
+    return details.rpartition(": ")[2] or "no answer"
 
 
 def commands(

@@ -1,0 +1,140 @@
+"""`gapsl fleet`: a run over the network on this machine alone, to try things out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from gapsl.api import compose
+from gapsl.cli import running
+from gapsl.cli.running import guarded, output
+from gapsl.errors import InputError
+from gapsl.fleets.processes import PARAMETERS, SERVER, Processes
+from gapsl.net.settings import make_network
+from gapsl.serving import stored_network
+from gapsl.strategies.registry import METHODS
+from gapsl.training.config import merge, parse_assignment, read_yaml
+from gapsl.training.folder import RunFolder
+
+app = typer.Typer(
+    help="Start a server and its devices as processes of this machine, to try things out.",
+    epilog="Example: gapsl fleet up --devices 10 --out runs/fleet; gapsl fleet status; gapsl fleet down.",
+    no_args_is_help=True,
+)
+
+Out = Annotated[Path, typer.Option(help="Folder for run/, logs/ and the devices' own state/.")]
+OUT = Path("runs/fleet")
+
+
+@app.command("up", epilog="Example: gapsl fleet up --devices 10 --set method=gapsl --wait")
+@guarded
+def up(
+    config: running.ConfigFile = None,
+    devices: running.Devices = None,
+    out: Out = OUT,
+    preset: running.Preset = None,
+    set_: running.Assignments = None,
+    data_dir: running.DataDir = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is over, and show it.")] = False,
+) -> None:
+    """Start server, parameter server if one is needed, and devices; a run that is there goes on."""
+    processes, run = Processes(out), out / "run"
+    if any(process.alive for process in processes.found()):
+        raise InputError(f"the fleet of {out} is up already; see: gapsl fleet status --out {out}")
+    if RunFolder(run).config_file.exists():
+        chosen, _ = RunFolder.open(run).config()
+        network = stored_network(run)
+        settings: list[str] = []
+    else:
+        values = read_yaml(config) if config is not None else {}
+        network = make_network(values.pop("network", {}))
+        words = merge(values, *(parse_assignment(text) for text in set_ or []))
+        if devices is not None:
+            words["devices"] = devices
+        chosen = compose(None, preset_name=preset, words=words)
+        settings = [*(["--config", str(config)] if config is not None else [])]
+        settings += [*(["--preset", preset] if preset is not None else [])]
+        settings += [f"--set={text}" for text in set_ or []]
+        settings += [f"--set=devices={devices}"] if devices is not None else []
+    names = network.device_names(chosen.devices)
+    data = ["--data-dir", data_dir] if data_dir is not None else []
+    parameters: list[str] = []
+    for stale in (run / "address", out / "parameters" / "address"):
+        stale.unlink(missing_ok=True)
+    try:
+        if METHODS[chosen.method].moves_halves:
+            command = ["parameter-server", "--names", ",".join(names), "--listen", "localhost:0"]
+            helper = processes.start(PARAMETERS, [*command, "--state", str(out / "parameters")])
+            address = processes.address(helper, out / "parameters" / "address")
+            parameters = ["--parameter-server", address]
+        command = ["serve", "--out", str(run), "--listen", "localhost:0", *settings, *parameters, *data]
+        server = processes.start(SERVER, command)
+        address = processes.address(server, run / "address")
+        for name in names:
+            command = ["join", "--server", address, "--name", name, "--state", str(out / "state"), *data]
+            processes.start(name, command)
+    except BaseException:
+        processes.stop()
+        raise
+    say(f"{chosen.method} with {len(names)} devices, server at {address}; logs in {processes.logs}")
+    if not wait:
+        say(f"see how it goes: gapsl fleet status --out {out}; stop it: gapsl fleet down --out {out}")
+        return
+    try:
+        follow(processes)
+    finally:
+        processes.stop()
+    if RunFolder(run).result() is None:
+        raise InputError(f"the server has stopped; its log is {processes.logs / SERVER}.log")
+
+
+@app.command("status")
+@guarded
+def status(out: Out = OUT) -> None:
+    """Say who runs, and how far the run is."""
+    processes = Processes(out)
+    found = processes.found()
+    if not found:
+        raise InputError(f"no fleet was started in {out}; start one with: gapsl fleet up --out {out}")
+    table = Table(box=None, pad_edge=False)
+    for title in ("process", "pid", "is", "last word"):
+        table.add_column(title, no_wrap=title != "last word", overflow="ellipsis")
+    for process in sorted(found, key=lambda one: (one.name != SERVER, one.name != PARAMETERS)):
+        last = processes.last_lines(process.name, 1)
+        last = last.partition(",")[2][4:] or last  # without its time
+        table.add_row(process.name, str(process.pid), "up" if process.alive else "ended", last)
+    output.print(table)
+    run = RunFolder(out / "run")
+    records = list(run.records())
+    finished = ", finished" if run.result_file.exists() else ""
+    say(f"round {records[-1]['round'] if records else 0}{finished}")
+
+
+@app.command("down")
+@guarded
+def down(out: Out = OUT) -> None:
+    """Stop all of them; the run goes on with the next `gapsl fleet up`."""
+    stopped = Processes(out).stop()
+    say(f"stopped {', '.join(process.name for process in stopped)}" if stopped else "nobody was running")
+
+
+def follow(processes: Processes) -> None:
+    """Show the server's log until it ends."""
+    server = next(process for process in processes.found() if process.name == SERVER)
+    with (processes.logs / f"{SERVER}.log").open(encoding="utf-8", errors="replace") as log:
+        while True:
+            alive = server.alive
+            for line in log:
+                say(line.rstrip())
+            if not alive:
+                return
+            time.sleep(0.2)
+
+
+def say(text: str) -> None:
+    """Print a line as it is."""
+    output.print(text, highlight=False, markup=False, soft_wrap=True)

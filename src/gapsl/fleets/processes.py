@@ -1,0 +1,111 @@
+"""A fleet of processes on this machine, to try things out: servers, devices, and their logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapsl.errors import InputError
+from gapsl.files import write_json
+
+SERVER, PARAMETERS = "server", "parameter-server"
+START_SECONDS = 60.0  # to load torch and listen
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: its number, and when it began, since numbers are given again."""
+
+    name: str
+    pid: int
+    begun: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return began(self.pid) == self.begun
+
+
+class Processes:
+    """The processes of a fleet, as its folder has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file, self.logs = folder / "processes.json", folder / "logs"
+
+    def found(self) -> list[Process]:
+        """Return the processes that were started, alive or not."""
+        if not self._file.exists():
+            return []
+        try:
+            return [Process(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
+        except (ValueError, TypeError, OSError) as error:
+            raise InputError(f"{self._file} is damaged: {error}; delete it") from None
+
+    def start(self, name: str, arguments: Sequence[str]) -> Process:
+        """Start a gapsl command in the background, with a log of its own."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("ab") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-m", "gapsl", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        process = Process(name, started.pid, began(started.pid) or "")
+        others = [other for other in self.found() if other.name != name]
+        write_json(self._file, [vars(one) for one in (*others, process)])
+        return process
+
+    def address(self, process: Process, file: Path) -> str:
+        """Wait until a server has written where it listens."""
+        deadline = time.monotonic() + START_SECONDS
+        while not file.exists():
+            if not process.alive or time.monotonic() > deadline:
+                raise InputError(f"the {process.name} did not start:\n{self.last_lines(process.name)}")
+            time.sleep(0.05)
+        return file.read_text(encoding="utf-8").strip()
+
+    def last_lines(self, name: str, count: int = 5) -> str:
+        """Return the end of a process's log."""
+        path = self.logs / f"{name}.log"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return "\n".join(text.rstrip().splitlines()[-count:])
+
+    def stop(self, seconds: float = 15.0) -> list[Process]:
+        """Ask all to stop, the server first, so that it stores its last round; then make them."""
+        alive = [process for process in self.found() if process.alive]
+        ask([process for process in alive if process.name == SERVER], signal.SIGTERM, seconds)
+        ask([process for process in alive if process.name != SERVER], signal.SIGTERM, seconds / 3)
+        ask(alive, signal.SIGKILL, 5.0)
+        return alive
+
+
+def ask(processes: Iterable[Process], what: signal.Signals, seconds: float) -> None:
+    """Send processes a signal, and wait until they are gone, but not longer than that."""
+    waiting = [process for process in processes if process.alive]
+    for process in waiting:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, what)
+    deadline = time.monotonic() + seconds
+    while any(process.alive for process in waiting) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def began(pid: int) -> str | None:
+    """Return when a process began, None if there is none of this number or it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
