@@ -21,9 +21,10 @@ from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.memory import Memory
 from gapsl.net.roster import PROTOCOL, Roster
-from gapsl.net.service import Identify, Service, serve
+from gapsl.net.service import Identify, Service, Serving, serve
 from gapsl.net.session import Inbox
 from gapsl.net.settings import CODECS, COMPRESSIONS, Network, make_network
+from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
 from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config, read_yaml
@@ -43,6 +44,7 @@ class Listening:
     stop: Callable[[], bool] = lambda: False
     tell: Callable[[str], None] = lambda text: None
     observers: Sequence[Observer] = field(default_factory=list)
+    metrics: str = ""  # HOST:PORT for Prometheus; none: not served
 
 
 def train_remotely(
@@ -101,14 +103,14 @@ class Server:
     def __init__(self, config: Config, network: Network, folder: RunFolder, listening: Listening) -> None:
         self._config, self._network, self._folder, self._listening = config, network, folder, listening
         self._fleet: RemoteFleet | None = None
-        self._grpc: grpc.Server | None = None
+        self._serving: Serving | None = None
 
     def prepare(self) -> Training:
         """Build the run, wait for its devices, and go back to where all of them can go on from."""
         listening, folder = self._listening, self._folder
         saved = folder.partition_file if folder.partition_file.exists() else None
         training = prepare(self._config, partition_file=saved, fleet_of=self._gather)
-        training.observers, training.stop = listening.observers, listening.stop
+        training.observers, training.stop = [*listening.observers, *self._metrics()], listening.stop
         training.keep_in(folder)
         assert training.checkpoints is not None
         training.checkpoints.keep_start = True
@@ -117,12 +119,21 @@ class Server:
         training.go_back("the run goes on")
         return training
 
+    def _metrics(self) -> list[Observer]:
+        fleet = self._fleet
+        if not self._listening.metrics or fleet is None:
+            return []
+        metrics = Metrics(self._network.device_names(self._config.devices), lambda: fleet.departures)
+        port = metrics.serve(self._listening.metrics)
+        self._listening.tell(f"metrics on port {port}")
+        return [metrics]
+
     def stop(self, reason: str, *, finished: bool) -> None:
         """Say goodbye to everybody, and stop listening."""
-        if self._fleet is not None:
+        if self._fleet is not None and self._serving is not None:
+            self._serving.leaving()
             self._fleet.goodbye(reason, finished=finished)
-        if self._grpc is not None:
-            self._grpc.stop(grace=2.0).wait()
+            self._serving.stop()
 
     def _gather(self, parts: Parts) -> RemoteFleet:
         listening, network = self._listening, self._network
@@ -143,8 +154,8 @@ class Server:
         )
         welcome = self._welcome(parts, agreed)
         service = Service(roster, welcome, listening.identify)
-        self._grpc, port = serve(service, listening.address, len(roster.names), listening.credentials)
-        listening.started(port)
+        self._serving = serve(service, listening.address, len(roster.names), listening.credentials)
+        listening.started(self._serving.port)
         fleet.gather()
         return fleet
 

@@ -41,11 +41,13 @@ def parameter_server(
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
     service = ParameterService(listed, Transfers(state), largest << 20, identify)
-    server, port = serve_parameters(service, listen, credentials)
-    log.info("parameter server on %s:%d for %d devices", listen.rpartition(":")[0], port, len(listed))
+    server = serve_parameters(service, listen, credentials)
+    address = f"{listen.rpartition(':')[0]}:{server.port}"
+    log.info("parameter server on %s for %d devices", address, len(listed))
     state.mkdir(parents=True, exist_ok=True)
-    write_text(state / "address", f"{listen.rpartition(':')[0]}:{port}")
+    write_text(state / "address", address)
     over = threading.Event()
     with Interrupt(over.set):
         over.wait()
-    server.stop(grace=2.0).wait()
+    server.leaving()
+    server.stop()

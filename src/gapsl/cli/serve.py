@@ -72,6 +72,7 @@ def serve(
     patience: Annotated[float | None, typer.Option(help="Seconds without news before it gives up.")] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
+    metrics: Annotated[str, typer.Option(help="HOST:PORT for Prometheus; default: none.")] = "",
     data_dir: running.DataDir = None,
     preset: running.Preset = None,
     set_: running.Assignments = None,
@@ -101,7 +102,7 @@ def serve(
 
     with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
         listening = Listening(
-            listen, credentials, identify, started, lambda: interrupt.asked, log.info, [RoundLog()]
+            listen, credentials, identify, started, lambda: interrupt.asked, log.info, [RoundLog()], metrics
         )
         result = train_remotely(chosen, network, out, listening)
     if result is None:

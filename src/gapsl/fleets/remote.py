@@ -68,6 +68,7 @@ class RemoteFleet:
         self._lines = {device: Line(name) for device, name in enumerate(roster.names)}
         nothing = dict.fromkeys(self._lines, 0)
         self.traffic = Traffic(dict(nothing), dict(nothing))
+        self.departures = dict(nothing)  # how often each device's link has ended
         self._begun = False  # whether devices are in this process's generation
         self._round = 0  # the one that is open, or was last
         self._open: tuple[int, ...] | None = None  # the exchange that is open: round and turn
@@ -120,6 +121,10 @@ class RemoteFleet:
         forward = wire.ToDevice(forward=wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn))
         due = Due("upload", (round, exchange.turn), self._agreed.upload(), self._agreed.labels)
         opened = time.monotonic()
+        for line in self._lines.values():
+            if line.session is not None and not line.session.still_welcome():
+                self._tell(f"{line.name} is refused: it is no longer who it was")
+                line.session = None
         self._round, self._open, self._arrived = round, due.about, set()
         asked: set[int] = set()
         missing = set(exchange.devices)
@@ -367,6 +372,7 @@ class RemoteFleet:
             return self._event(until)
         elif isinstance(event, Left):
             line.session = None
+            self.departures[event.session.device] += 1
             self._tell(f"{line.name} has left: {event.reason}")
         else:
             if line.answered().kind == "begin":

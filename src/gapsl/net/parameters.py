@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import grpc
@@ -16,7 +15,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import check_protocol, listed
-from gapsl.net.service import OPTIONS, SPARE, Identify, listen
+from gapsl.net.service import Identify, Serving
 from gapsl.net.transfers import Transfers
 
 METHOD = "gapsl.v1.Parameters"
@@ -114,11 +113,10 @@ def sent(half: Mapping[str, Tensor]) -> Iterator[Outgoing]:
 
 def serve_parameters(
     service: ParameterService, address: str, credentials: grpc.ServerCredentials | None
-) -> tuple[grpc.Server, int]:
-    """Start the parameter server on an address; returns the server and the port it has."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=len(service.names) + SPARE), options=OPTIONS)
+) -> Serving:
+    """Start the parameter server on an address."""
     share: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
         service.share, response_serializer=serialize
     )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Share": share}),))
-    return server, listen(server, address, credentials)
+    handlers = grpc.method_handlers_generic_handler(METHOD, {"Share": share})
+    return Serving(METHOD, handlers, address, len(service.names), credentials)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
@@ -21,16 +21,16 @@ class Roster:
         self._connected: dict[int, Session] = {}
         self._lock = threading.Lock()  # streams open and close in gRPC's threads
 
-    def admit(self, hello: wire.Hello, identity: str | None) -> Session:
-        """Return a session for a device, or refuse it; `identity` is the name in its certificate, if any."""
+    def admit(self, hello: wire.Hello, identify: Callable[[], str | None]) -> Session:
+        """Return a session for a device, or refuse it; `identify` reads the certificate's name, if any."""
         check_protocol(hello.protocol, hello.version)
-        device = listed(hello.name, self.names, identity)
+        device = listed(hello.name, self.names, identify())
         with self._lock:
             if device in self._connected:
                 raise WireError(
                     wire.TWICE, f"{hello.name!r} is connected already; if its link broke, it is noticed soon"
                 )
-            session = self._connected[device] = Session(device, hello.name, self._inbox)
+            session = self._connected[device] = Session(device, hello.name, self._inbox, identify)
         return session
 
     def leave(self, session: Session) -> None:

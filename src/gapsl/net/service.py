@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 
@@ -12,6 +13,7 @@ from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
 from gapsl.net.framing import LARGEST_MESSAGE
+from gapsl.net.health import Health
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import Roster
 from gapsl.net.session import Outgoing
@@ -44,7 +46,7 @@ class Service:
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
         try:
-            session = self._roster.admit(first(stream, context), self._identify(context))
+            session = self._roster.admit(first(stream, context), partial(self._identify, context))
         except WireError as error:
             yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return
@@ -77,25 +79,43 @@ def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
 
 def serve(
     service: Service, address: str, devices: int, credentials: grpc.ServerCredentials | None
-) -> tuple[grpc.Server, int]:
-    """Start the service on an address; returns the server and the port it has."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=devices + SPARE), options=OPTIONS)
+) -> Serving:
+    """Start the service on an address."""
     join: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
         service.join, response_serializer=serialize
     )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(METHOD, {"Join": join}),))
-    return server, listen(server, address, credentials)
+    handlers = grpc.method_handlers_generic_handler(METHOD, {"Join": join})
+    return Serving(METHOD, handlers, address, devices, credentials)
 
 
-def listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
-    """Start a server on an address; returns the port it has."""
-    try:
-        port = (
-            server.add_insecure_port(address)
-            if credentials is None
-            else server.add_secure_port(address, credentials)
-        )
-    except RuntimeError as error:
-        raise InputError(f"cannot listen on {address}: {error}; is another server there?") from None
-    server.start()
-    return port
+class Serving:
+    """A gRPC server that listens, with its health."""
+
+    def __init__(
+        self,
+        service: str,
+        handlers: grpc.GenericRpcHandler,
+        address: str,
+        devices: int,
+        credentials: grpc.ServerCredentials | None,
+    ) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=devices + SPARE), options=OPTIONS)
+        self._server.add_generic_rpc_handlers((handlers,))
+        self._health = Health(self._server, [service])
+        try:
+            self.port = (
+                self._server.add_insecure_port(address)
+                if credentials is None
+                else self._server.add_secure_port(address, credentials)
+            )
+        except RuntimeError as error:
+            raise InputError(f"cannot listen on {address}: {error}; is another server there?") from None
+        self._server.start()
+
+    def leaving(self) -> None:
+        """Tell those who watch that the server goes down."""
+        self._health.stopping()
+
+    def stop(self) -> None:
+        """Stop listening, and give streams a moment to end."""
+        self._server.stop(grace=2.0).wait()

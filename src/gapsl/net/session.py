@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,8 +67,10 @@ Inbox = queue.SimpleQueue[Event]
 class Session:
     """One connection of one device."""
 
-    def __init__(self, device: int, name: str, inbox: Inbox) -> None:
-        self.device, self.name = device, name
+    def __init__(
+        self, device: int, name: str, inbox: Inbox, identify: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self.device, self.name, self._identify = device, name, identify
         self._inbox = inbox
         self._outgoing: queue.SimpleQueue[Iterable[Outgoing] | None] = queue.SimpleQueue()
         self._due: Due | None = Due("ready")
@@ -89,6 +91,16 @@ class Session:
         if last is not None:
             self._outgoing.put((last,))
         self._outgoing.put(None)
+
+    def still_welcome(self) -> bool:
+        """Check who this is once more, and refuse it if its certificate has expired or was revoked since."""
+        try:
+            if self._identify() in (None, self.name):
+                return True
+            raise WireError(wire.IDENTITY, f"the certificate is not that of {self.name!r}")
+        except WireError as error:
+            self.refuse(error)
+            return False
 
     def refuse(self, error: WireError) -> None:
         """End the stream and say why."""
