@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import torch
 import yaml
+from torch import Tensor
 
-from gapsl.assembly import EVALUATION_BATCH, LAYOUTS
+from gapsl.assembly import EVALUATION_BATCH, LAYOUTS, batched
+from gapsl.data import make_evaluation_transform
 from gapsl.errors import InputError
 from gapsl.files import write_text
-from gapsl.fleets.remote import RemoteFleet
+from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.memory import Memory
@@ -109,7 +112,12 @@ class Server:
         """Build the run, wait for its devices, and go back to where all of them can go on from."""
         listening, folder = self._listening, self._folder
         saved = folder.partition_file if folder.partition_file.exists() else None
-        training = prepare(self._config, partition_file=saved, fleet_of=self._gather)
+        training = prepare(
+            self._config,
+            partition_file=saved,
+            fleet_of=self._gather,
+            own_data=self._network.data == "own",
+        )
         training.observers, training.stop = [*listening.observers, *self._metrics()], listening.stop
         training.keep_in(folder)
         assert training.checkpoints is not None
@@ -148,6 +156,7 @@ class Server:
             closing=network.rounds_close(),
             total_rounds=parts.total_rounds,
             merges=bool(network.parameter_server),
+            sets=public_sets(parts) if network.data == "own" else None,
             patience=network.patience,
             stop=listening.stop,
             tell=listening.tell,
@@ -175,9 +184,26 @@ class Server:
                 gradients=agreed.gradients,
                 compression=agreed.compression,
                 parameter_server=self._network.parameter_server,
+                mean=parts.source.mean,
+                std=parts.source.std,
+                own_data=self._network.data == "own",
             )
 
         return welcome
+
+
+def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
+    """Return the evaluation sets that the server has and its devices do not."""
+    source = parts.source
+    if source.described:
+        return {}
+    dtype = next(parts.halves.device.parameters()).dtype
+
+    def test() -> Iterator[Tensor]:
+        inputs = batched(source.test, np.arange(len(source.test)), make_evaluation_transform(source))
+        return (batch.to(dtype) for batch in inputs)
+
+    return {wire.Evaluate.TEST: test}
 
 
 def agreed_on(parts: Parts, network: Network) -> Agreed:

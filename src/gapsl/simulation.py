@@ -62,16 +62,18 @@ def prepare(
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
     fleet_of: Callable[[Parts], Fleet] | None = None,
+    own_data: bool = False,
 ) -> Training:
     """Build everything a run needs, checking it all before the first round.
 
     `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
-    `fleet_of` makes another fleet than that of this process.
+    `fleet_of` makes another fleet than that of this process; with `own_data` its devices bring their data.
     """
     where = compute_device(config.device)
     source = take_source(config, data, progress)
-    partition = take_partition(config, source, partition_file)
-    counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
+    if source.described and not own_data:
+        raise InputError(f"{config.dataset} has no samples; serve it to devices that bring their own data")
+    partition = undivided(config) if own_data else take_partition(config, source, partition_file)
     halves = take_model(config, source, model)
     checked(halves, config, source)
     halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
@@ -84,12 +86,16 @@ def prepare(
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
         )
     present = participants(config.devices, config.participation)
-    per_epoch = math.ceil(sum(partition.sizes) / (present * (config.batch_size - config.probes)))
-    total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * per_epoch
+
+    def epoch(samples: int) -> int:
+        return math.ceil(samples / (present * (config.batch_size - config.probes)))
+
+    total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * epoch(sum(partition.sizes))
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
     parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults)
     fleet: Fleet = (fleet_of or make_fleet)(parts)
+    per_epoch = epoch(sum(info.samples for info in fleet.devices.values()))
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = Passes(
         make_half(halves.server, config.server_optimizer, total_rounds),
@@ -108,7 +114,11 @@ def prepare(
         parameters=config.parameters(),
     )
     strategy: Strategy = strategy_class(server, setting)
-    labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels}
+    if own_data:
+        counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
+    else:
+        counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
+    labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels[: 0 if source.described else None]}
     if len(partition.validation):
         labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
     return Training(
@@ -124,6 +134,18 @@ def prepare(
         calibration=losses.calibration,
         common_ground=make_common_ground(config),
     )
+
+
+def undivided(config: Config) -> Partition:
+    """Return who has what where that is not for the server to say: devices bring their own data."""
+    if config.rounds is None:
+        raise InputError("the server does not know how much data its devices have; set rounds = N")
+    if config.validation:
+        raise InputError("devices with data of their own hold nothing out; set validation = 0")
+    if config.faults != "none":
+        raise InputError("faults are for simulated devices; leave out faults")
+    nothing = np.zeros(0, dtype=np.int64)
+    return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
 
 
 def refuse_useless(config: Config, strategy: type[Strategy], partition: Partition) -> None:

@@ -12,15 +12,29 @@ import typer
 from gapsl.cli import networking, running
 from gapsl.cli.networking import log, start_log
 from gapsl.errors import GapslError, InputError
+from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Agent, Patience
 from gapsl.net.identity.credentials import device_credentials
 from gapsl.net.identity.security import choose_security
+from gapsl.net.member import Workplace
+from gapsl.net.own import OwnWorkplace
 from gapsl.net.shared import SharedWorkplace
 
 EPILOG = (
     "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its half "
     "in --state; started again with it, it goes on where it was."
 )
+
+
+def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> Workplace:
+    """Return what a device works with: its own data, or its part of the run's dataset."""
+    if not welcome.own_data:
+        if data is not None:
+            raise InputError("this run divides a dataset that all devices have; leave out --data")
+        return SharedWorkplace(welcome, data_dir)
+    if data is None:
+        raise InputError(f"bring your data: --data folder:PATH, with a folder for each of {welcome.classes}")
+    return OwnWorkplace(welcome, data, data_dir)
 
 
 def join(
@@ -32,6 +46,10 @@ def join(
     state: Annotated[Path, typer.Option(help="Where the device keeps its half between starts.")] = Path(
         "gapsl-state"
     ),
+    data: Annotated[
+        str | None,
+        typer.Option(help="Its own data, where the run asks for them: folder:PATH or a dataset's name."),
+    ] = None,
     data_dir: running.DataDir = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
@@ -49,7 +67,7 @@ def join(
             server,
             one,
             state=state,
-            workplace=lambda welcome: SharedWorkplace(welcome, data_dir),
+            workplace=lambda welcome: workplace(welcome, data, data_dir),
             credentials=None if folder is None else device_credentials(folder, one),
             patience=Patience(whole=patience),
             tell=lambda text, one=one: log.info("%s: %s", one, text),  # type: ignore[misc]

@@ -28,6 +28,7 @@ class Source:
     mean: tuple[float, ...]  # per channel, of inputs scaled to [0, 1]
     std: tuple[float, ...]
     augment: str = "none"  # the augmentation used unless the user names another
+    described: bool = False  # there are no samples, only what they would look like
 
     def __post_init__(self) -> None:
         for part, samples in (("train", self.train), ("test", self.test)):

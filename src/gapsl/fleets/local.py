@@ -27,6 +27,7 @@ class LocalFleet:
     """
 
     merges = True
+    own_tests = False  # what each would have is reckoned from the common test set
 
     def __init__(
         self,
@@ -81,6 +82,10 @@ class LocalFleet:
         with torch.no_grad():
             for inputs in self._sets[split]():
                 yield model(device.placed(inputs))
+
+    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield nothing."""
+        return iter(())
 
     def drifts(self) -> Mapping[int, float]:
         """Return how far every half is from its start."""

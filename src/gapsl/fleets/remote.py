@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.training.fleet import Away, Rewind, Split, Stopped, Traffic, Whose
 
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
+EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 REMIND = 10.0  # seconds between two lines that say who is waited for
 
 
@@ -58,12 +59,15 @@ class RemoteFleet:
         closing: Closing,
         total_rounds: int,
         merges: bool,
+        sets: Mapping[wire.Evaluate.Set, EvaluationInputs] | None = None,
         patience: float,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._roster, self._inbox, self._agreed, self._memory = roster, inbox, agreed, memory
-        self._closing, self._total_rounds, self.merges = closing, total_rounds, merges
+        self._closing, self._total_rounds = closing, total_rounds
+        # Evaluation sets that devices with data of their own do not have.
+        self.merges, self.own_tests, self._sets = merges, sets is not None, sets or {}
         self._patience, self._stop, self._tell = patience, stop, tell
         self._lines = {device: Line(name) for device, name in enumerate(roster.names)}
         nothing = dict.fromkeys(self._lines, 0)
@@ -168,24 +172,15 @@ class RemoteFleet:
 
     def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
-        shared = not isinstance(whose, int)
         device = whose if isinstance(whose, int) else min(whose)
-        if not isinstance(whose, int):
-            self._share(whose, lend=device)
-        while not any(line.session is not None for line in self._lines.values()):
-            self._next()
-        batch, last = 0, False
-        while not last:
-            evaluate = wire.Evaluate(set=SETS[split], batch=batch, shared=shared)
-            due = Due("scored", (batch,), self._agreed.scored())
-            answers = list(self._asked([device], wire.ToDevice(evaluate=evaluate), due, wait=shared))
-            if not answers:
-                raise Away(f"{self._lines[device].name} is away")
-            tensor, scored = answers[0].tensor, answers[0].answer
-            assert tensor is not None and isinstance(scored, wire.Scored)
-            last = scored.last
-            batch += 1
-            yield self._agreed.placed(tensor)
+        for activations, _ in self._evaluated(SETS[split], device, whose):
+            yield activations
+
+    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+        """Let a device run its own test samples to the cut, batch by batch."""
+        for activations, labels in self._evaluated(wire.Evaluate.OWN, device, whose):
+            assert labels is not None
+            yield activations, labels
 
     def drifts(self) -> Mapping[int, float]:
         """Ask the devices how far their halves are from their start."""
@@ -218,6 +213,37 @@ class RemoteFleet:
 
     # --- asking and waiting
 
+    def _evaluated(
+        self, what: wire.Evaluate.Set, device: int, whose: Whose
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        lent = whose != device
+        if lent:
+            self._share({whose: 1.0} if isinstance(whose, int) else whose, lend=device)
+        while not any(line.session is not None for line in self._lines.values()):
+            self._next()
+        labels = self._agreed.classes if what == wire.Evaluate.OWN else range(0)
+        given = batches_with_last(self._sets[what]()) if what in self._sets else None
+        batch, last = 0, False
+        while not last:
+            evaluate = wire.Evaluate(set=what, batch=batch, shared=lent)
+            payload: Sequence[memoryview] = ()
+            if given is not None:
+                inputs, evaluate.last = next(given)
+                if (what, batch) not in self._lines[device].has:
+                    header, payload = describe(inputs, wire.PLAIN)
+                    evaluate.inputs.CopyFrom(header)
+            due = Due("scored", (batch,), self._agreed.scored(), labels)
+            message = wire.ToDevice(evaluate=evaluate)
+            answers = list(self._asked([device], message, due, payload=payload, wait=lent))
+            if not answers:
+                raise Away(f"{self._lines[device].name} is away")
+            tensor, scored = answers[0].tensor, answers[0].answer
+            assert tensor is not None and isinstance(scored, wire.Scored)
+            self._lines[device].has.add((what, batch))
+            last = scored.last
+            batch += 1
+            yield self._agreed.placed(tensor), answers[0].labels
+
     def _statuses(self) -> list[tuple[int, wire.Status]]:
         answers = self._asked(self._lines, wire.ToDevice(ask=wire.Ask()), Due("status"))
         found = {event.session.device: event.answer for event in answers}
@@ -231,7 +257,7 @@ class RemoteFleet:
         """Let devices average halves; returns the size of each one's half."""
         self._transfers += 1
         name = f"{self._memory.lineage.current:x}-{self._round}-{self._transfers}"
-        taking_part = sorted({*weights, *keep})
+        taking_part = sorted({*weights, *keep, *(() if lend is None else (lend,))})
         for device in taking_part:
             share = wire.Share(
                 transfer=name, weights=weights, fetch=device in keep or device == lend, keep=device in keep
@@ -241,13 +267,19 @@ class RemoteFleet:
         return {d: done.size for d, done in answers.items() if isinstance(done, wire.Done)}
 
     def _asked(
-        self, devices: Iterable[int], message: wire.ToDevice, due: Due, *, wait: bool = False
+        self,
+        devices: Iterable[int],
+        message: wire.ToDevice,
+        due: Due,
+        *,
+        payload: Sequence[memoryview] = (),
+        wait: bool = False,
     ) -> Iterator[Answered]:
         """Ask devices, and yield their answers; who is away is left out unless it is waited for."""
         wait = wait or self._closing.waits
         asked = [d for d in devices if wait or self._lines[d].session is not None]
         for device in asked:
-            self._lines[device].ask(message, due)
+            self._lines[device].ask(message, due, payload)
         yield from self._answers(asked, wait=wait)
 
     def _answers(self, devices: Iterable[int], *, wait: bool = True) -> Iterator[Answered]:
@@ -366,7 +398,7 @@ class RemoteFleet:
                 self._tell(f"{line.name} is refused: {error}")
                 event.session.refuse(error)
                 return self._event(until)
-            line.session, line.ready = event.session, event.ready
+            line.session, line.ready, line.has = event.session, event.ready, set()
             self._tell(f"{line.name} is here")
         elif line.session is not event.session:  # of a connection that has ended
             return self._event(until)
@@ -387,6 +419,15 @@ class RemoteFleet:
     def _running(self) -> bool:
         """Say whether everybody is there, so that a stop can wait for the end of the round."""
         return all(line.session is not None for line in self._lines.values())
+
+
+def batches_with_last(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, bool]]:
+    """Yield batches, and whether each is the last."""
+    held = next(batches)
+    for batch in batches:
+        yield held, False
+        held = batch
+    yield held, True
 
 
 def about(answer: Answer) -> tuple[int, int] | None:

@@ -137,13 +137,10 @@ class Agent:
             self._member = Member(self._workplace(welcome), store, welcome, holder)
         return self._member
 
-    def _expected(self, header: wire.Tensor) -> Expected:
-        member = self._member
-        if member is None or not member.gradient_shape():
-            raise WireError(wire.MALFORMED, "a tensor that was not asked for")
-        return Expected(
-            header.dtype, member.gradient_shape(), (member.welcome.gradients,), (member.welcome.compression,)
-        )
+    def _expected(self, command: wire.ToDevice) -> Expected:
+        if self._member is None:
+            raise WireError(wire.MALFORMED, "a tensor before welcome")
+        return self._member.expected(command)
 
 
 def shortened(details: str) -> str:
@@ -152,7 +149,7 @@ def shortened(details: str) -> str:
 
 
 def commands(
-    stream: Iterator[bytes], expected: Callable[[wire.Tensor], Expected]
+    stream: Iterator[bytes], expected: Callable[[wire.ToDevice], Expected]
 ) -> Iterator[tuple[wire.ToDevice, Tensor | None]]:
     """Yield the server's commands, each with its tensor when that is complete."""
     assembler = Assembler()
@@ -167,11 +164,19 @@ def commands(
         if assembler.waiting:
             raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
         waiting = message
-        if message.WhichOneof("message") == "backward" and message.backward.HasField("gradient"):
-            header = message.backward.gradient
-            tensor = assembler.start(header, expected(header))
-            if tensor is None:
-                continue
-            yield message, tensor
-        else:
+        header = announced(message)
+        if header is None:
             yield message, None
+        else:
+            tensor = assembler.start(header, expected(message))
+            if tensor is not None:
+                yield message, tensor
+
+
+def announced(command: wire.ToDevice) -> wire.Tensor | None:
+    """Return what announces the tensor of a command that has one."""
+    if command.WhichOneof("message") == "backward" and command.backward.HasField("gradient"):
+        return command.backward.gradient
+    if command.WhichOneof("message") == "evaluate" and command.evaluate.HasField("inputs"):
+        return command.evaluate.inputs
+    return None

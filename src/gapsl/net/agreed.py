@@ -19,12 +19,17 @@ class Agreed:
     cut: tuple[int, ...]  # the shape of one sample's activations
     rows: int  # of a mini-batch
     evaluation_rows: int  # of an evaluation batch, at most
-    labels: range  # what labels may be
+    labels: range  # what labels of a mini-batch may be; probes have none, which is -1
     activations: wire.Codec = wire.PLAIN
     gradients: wire.Codec = wire.PLAIN
     compression: wire.Compression = wire.UNCOMPRESSED
     layout: torch.memory_format = torch.contiguous_format
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def classes(self) -> range:
+        """What labels of samples may be."""
+        return range(self.labels.stop)
 
     def upload(self) -> Expected:
         """Return what a mini-batch's activations are."""

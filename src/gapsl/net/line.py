@@ -16,6 +16,7 @@ class Owed:
 
     message: wire.ToDevice
     due: Due
+    payload: Sequence[memoryview] = ()
 
     @property
     def kind(self) -> str:
@@ -33,15 +34,16 @@ class Line:
     owed: deque[Owed] = field(default_factory=deque)  # the first is on its way if there is a session
     reply: tuple[wire.ToDevice, Sequence[memoryview]] | None = None  # the last, in case it was lost
     turn: int = 0  # of the last upload
+    has: set[tuple[int, int]] = field(default_factory=set)  # evaluation sets and batches that it was sent
 
     @property
     def free(self) -> bool:
         """Whether the device is there and has answered everything."""
         return self.session is not None and not self.owed
 
-    def ask(self, message: wire.ToDevice, due: Due) -> None:
+    def ask(self, message: wire.ToDevice, due: Due, payload: Sequence[memoryview] = ()) -> None:
         """Ask for something, after all that was asked before."""
-        self.owed.append(Owed(message, due))
+        self.owed.append(Owed(message, due, payload))
         if len(self.owed) == 1:
             self.send()
 
@@ -53,7 +55,7 @@ class Line:
     def send(self) -> None:
         """Send the first of what is owed, if the device is there."""
         if self.session is not None and self.owed:
-            self.session.command(self.owed[0].message, self.owed[0].due)
+            self.session.command(self.owed[0].message, self.owed[0].due, self.owed[0].payload)
 
     def answered(self) -> Owed:
         """Take note of an answer, and send what comes next."""

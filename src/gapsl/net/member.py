@@ -10,12 +10,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gapsl.assembly import EVALUATION_BATCH
 from gapsl.errors import InputError
 from gapsl.halves import digest, model_bytes, weights_of
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
-from gapsl.net.framing import parts
+from gapsl.net.framing import AtMost, Expected, parts
 from gapsl.net.holder import Holder
 from gapsl.net.store import Store
 from gapsl.strategies.exchange import DeviceInfo, Reply, Upload
@@ -88,16 +89,24 @@ class Member:
         elif kind == "share":
             yield self._share(self.device, command.share, wanted)
         elif kind == "evaluate":
-            yield from self._evaluate(self.device, command.evaluate)
+            yield from self._evaluate(self.device, command.evaluate, tensor)
         elif kind == "ask":
             half = self.device.half.model
             yield wire.FromDevice(status=wire.Status(drift=self.device.drift(), sha256=digest(half)))
         else:
             raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
 
-    def gradient_shape(self) -> tuple[int, ...]:
-        """Return the shape that the gradient of a reply must have."""
-        return tuple(self._sent.activations.shape) if self._sent is not None else ()
+    def expected(self, command: wire.ToDevice) -> Expected:
+        """Return what the tensor of a command must be."""
+        if self.device is None:
+            raise WireError(wire.MALFORMED, "a tensor before begin")
+        dtype = wire.FLOAT64 if self.device.half.parameters[0].dtype == torch.float64 else wire.FLOAT32
+        if command.WhichOneof("message") == "evaluate":
+            return Expected(dtype, (AtMost(EVALUATION_BATCH), *self.welcome.inputs))
+        if self._sent is None:
+            raise WireError(wire.MALFORMED, "a gradient that was not asked for")
+        welcome, shape = self.welcome, tuple(self._sent.activations.shape)
+        return Expected(dtype, shape, (welcome.gradients,), (welcome.compression,))
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
         with COMPUTING:
@@ -148,8 +157,11 @@ class Member:
         self._lent = mean or {}
         return wire.FromDevice(done=wire.Done(size=model_bytes(model)))
 
-    def _evaluate(self, device: Device, command: wire.Evaluate) -> Iterator[Outgoing]:
-        inputs, labels, last = self.workplace.inputs(command.set, command.batch)
+    def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
+        if self.welcome.own_data and command.set != wire.Evaluate.OWN:
+            inputs, labels, last = self.store.kept(command.set, command.batch, given), None, command.last
+        else:
+            inputs, labels, last = self.workplace.inputs(command.set, command.batch)
         model = device.half.model
         if command.shared:
             model = copy.deepcopy(model)

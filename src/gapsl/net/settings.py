@@ -30,6 +30,9 @@ class Network(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     names: tuple[str, ...] = Field((), description="the devices by name; none: device-0, device-1, ...")
+    data: Literal["shared", "own"] = Field(
+        "shared", description="every device has its part of `dataset`, or brings its own with join --data"
+    )
     closing: str = Field("all", description=f"when a round closes: {HOW}")
     least: int = Field(1, ge=1, description="devices that a deadline waits for, however late it is")
     activations: CodecName = Field("none", description="how devices write activations")

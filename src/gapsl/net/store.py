@@ -76,6 +76,17 @@ class Store:
             raise InputError(f"{path} is damaged; delete it to go on from an older one")
         return {name: tensor.to(where) for name, tensor in found.items()}
 
+    def kept(self, split: int, batch: int, given: Tensor | None) -> Tensor:
+        """Return a batch of an evaluation set; the server sends it once, and it is kept."""
+        path = self.folder / f"set-{split}-{batch:05d}.safetensors"
+        if given is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_file({"inputs": given}, path)
+            return given
+        with safe_open(path, framework="pt") as file:
+            found: Tensor = file.get_tensor("inputs")
+        return found
+
     def _files(self) -> dict[int, Path]:
         found = {path.stem.removeprefix("round-"): path for path in self.folder.glob("round-*.safetensors")}
         return {int(number): path for number, path in found.items() if number.isdecimal()}

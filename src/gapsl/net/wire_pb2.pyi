@@ -214,7 +214,7 @@ class ToDevice(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., forward: _Optional[_Union[Forward, _Mapping]] = ..., backward: _Optional[_Union[Backward, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "run", "device", "devices", "config", "classes", "inputs", "activations", "gradients", "compression", "parameter_server")
+    __slots__ = ("protocol", "run", "device", "devices", "config", "classes", "inputs", "mean", "std", "own_data", "activations", "gradients", "compression", "parameter_server")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +222,9 @@ class Welcome(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    STD_FIELD_NUMBER: _ClassVar[int]
+    OWN_DATA_FIELD_NUMBER: _ClassVar[int]
     ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
@@ -233,11 +236,14 @@ class Welcome(_message.Message):
     config: str
     classes: _containers.RepeatedScalarFieldContainer[str]
     inputs: _containers.RepeatedScalarFieldContainer[int]
+    mean: _containers.RepeatedScalarFieldContainer[float]
+    std: _containers.RepeatedScalarFieldContainer[float]
+    own_data: bool
     activations: Codec
     gradients: Codec
     compression: Compression
     parameter_server: str
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., config: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[int]] = ..., activations: _Optional[_Union[Codec, str]] = ..., gradients: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., parameter_server: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., config: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[int]] = ..., mean: _Optional[_Iterable[float]] = ..., std: _Optional[_Iterable[float]] = ..., own_data: _Optional[bool] = ..., activations: _Optional[_Union[Codec, str]] = ..., gradients: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., parameter_server: _Optional[str] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("round", "total_rounds", "generation")
@@ -307,7 +313,7 @@ class Share(_message.Message):
     def __init__(self, transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ..., fetch: _Optional[bool] = ..., keep: _Optional[bool] = ...) -> None: ...
 
 class Evaluate(_message.Message):
-    __slots__ = ("set", "batch", "shared", "inputs")
+    __slots__ = ("set", "batch", "shared", "inputs", "last")
     class Set(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TEST: _ClassVar[Evaluate.Set]
@@ -320,11 +326,13 @@ class Evaluate(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     set: Evaluate.Set
     batch: int
     shared: bool
     inputs: Tensor
-    def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., batch: _Optional[int] = ..., shared: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    last: bool
+    def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., batch: _Optional[int] = ..., shared: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ()

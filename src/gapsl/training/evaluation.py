@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gapsl.errors import InputError
 from gapsl.training.fleet import Away, Fleet, Rewind, Split, Whose
 
 
@@ -50,39 +52,45 @@ def evaluate(
     """Return all measures on an evaluation set.
 
     `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
-    counts where the devices do not each have their own. Devices that are away are left out, and named.
+    counts where the devices do not each have their own. Devices that are away are left out, and named. Where
+    devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
+    means that nobody else has any, all other measures are on them, too.
     """
+    own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
     away: list[int] = []  # devices that are not waited for
-    if shared is not None:
-        scored = _score(server, fleet.probe(split, shared), labels)
-        each = [scored.accuracy] * len(proportions)
-        by_class = scored.by_class()[None, :].expand(len(proportions), -1)
-        ensemble = merged = scored.accuracy
-        loss = scored.loss
+    ensemble = merged = None
+    if not len(labels):
+        scored = own
+        if not any(len(one.labels) for one in own.values()):
+            raise InputError("neither the devices nor the server have test samples; give some to one of them")
+        away = sorted(fleet.devices.keys() - own.keys())
+    elif shared is not None:
+        one = _score(server, fleet.probe(split, shared), labels)
+        scored = dict.fromkeys(range(len(proportions)), one)
+        ensemble = merged = one.accuracy
     else:
-        total = torch.zeros(0)
-        each, losses, rows = [], [], []
+        scored = {}
         for device in sorted(fleet.devices):
             try:
-                scored = _score(server, fleet.probe(split, device), labels)
+                scored[device] = _score(server, fleet.probe(split, device), labels)
             except Away:
                 away.append(device)
-                continue
-            each.append(scored.accuracy)
-            losses.append(scored.loss)
-            rows.append(scored.by_class())
-            total = scored.probabilities if len(each) == 1 else total + scored.probabilities
-        if not rows:
+        if not scored:
             raise Rewind("no device was there to be evaluated")
-        by_class = torch.stack(rows)
-        proportions = proportions[[device for device in range(len(proportions)) if device not in away]]
-        ensemble = accuracy_of(total, labels)
-        loss = sum(losses) / len(losses)
-        merged = None
+        ensemble = accuracy_of(_total([one.probabilities for one in scored.values()]), labels)
         if fleet.merges and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = _score(server, fleet.probe(split, weights), labels).accuracy
+    measured = {device: one for device, one in scored.items() if len(one.labels)}
+    each = [one.accuracy for one in measured.values()]
+    losses = [one.loss for one in measured.values()]
+    by_class = torch.stack([one.by_class() for one in measured.values()])
     accuracies = torch.tensor(each, dtype=torch.float64)
+    if own:
+        at_home = [one.accuracy for one in own.values() if len(one.labels)]
+        local = sum(at_home) / len(at_home) if at_home else None
+    else:
+        local = local_accuracy(by_class, proportions[list(measured)] if away else proportions)
     return {
         "device_mean": float(accuracies.mean()),
         "device_std": float(accuracies.std(correction=0)),
@@ -90,10 +98,10 @@ def evaluate(
         "device_max": float(accuracies.max()),
         "ensemble": ensemble,
         "merged": merged,
-        "local": local_accuracy(by_class, proportions),
-        "test_loss": loss,
+        "local": local,
+        "test_loss": losses[0] if shared is not None and len(labels) else sum(losses) / len(losses),
         "device_accuracy": each,
-        "class_accuracy": by_class.mean(dim=0).tolist(),
+        "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
         **({"away": away} if away else {}),
     }
 
@@ -116,10 +124,39 @@ def accuracy_of(scores: Tensor, labels: Tensor) -> float:
 
 
 def _score(server: nn.Module, activations: Iterator[Tensor], labels: Tensor) -> Scored:
+    with _evaluating(server):
+        rows = [server(batch).cpu().double().softmax(dim=1) for batch in activations]
+    return Scored(torch.cat(rows), labels)
+
+
+def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[int, Scored]:
+    """Return how each device that is there does on its own test samples."""
+    found: dict[int, Scored] = {}
+    for device in sorted(fleet.devices):
+        rows, labels = [], []
+        try:
+            with _evaluating(server):
+                for activations, own in fleet.probe_own(device, device if shared is None else shared):
+                    rows.append(server(activations).cpu().double().softmax(dim=1))
+                    labels.append(own.cpu())
+        except Away:
+            continue
+        found[device] = Scored(torch.cat(rows), torch.cat(labels))
+    return found
+
+
+def _total(tensors: Sequence[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
+@contextmanager
+def _evaluating(server: nn.Module) -> Iterator[None]:
     server.eval()
     try:
         with torch.no_grad():
-            rows = [server(batch).cpu().double().softmax(dim=1) for batch in activations]
+            yield
     finally:
         server.train()
-    return Scored(torch.cat(rows), labels)

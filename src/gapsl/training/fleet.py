@@ -46,6 +46,7 @@ class Fleet(Protocol):
 
     traffic: Traffic
     merges: bool  # whether anybody may see the client-side models and average them
+    own_tests: bool  # whether devices have test samples of their own
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
@@ -73,6 +74,10 @@ class Fleet(Protocol):
 
         Raises Away where the device is not there and is not waited for.
         """
+        ...
+
+    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the activations and labels of a device's own test samples, with its own half or another."""
         ...
 
     def drifts(self) -> Mapping[int, float]:

@@ -71,7 +71,7 @@ class Training:
         self.checkpoints = Checkpoints(
             folder.checkpoints, run=self.identity, keep=self.config.keep_checkpoints
         )
-        if not folder.partition_file.exists():
+        if not folder.partition_file.exists() and self.partition.samples:
             self.partition.save(folder.partition_file)
 
     def resume(self, checkpoint: Checkpoint | None) -> None:

@@ -9,6 +9,7 @@ from gapsl.data.download import Progress
 from gapsl.data.places import Places
 from gapsl.data.source import Source
 from gapsl.data.sources.cifar import load_cifar10, load_cifar100
+from gapsl.data.sources.described import load_described
 from gapsl.data.sources.digits import load_digits
 from gapsl.data.sources.fashion import load_fashion_mnist
 from gapsl.data.sources.folder import load_folder
@@ -24,6 +25,7 @@ SOURCES.register("digits", load_digits)
 SOURCES.register("fashion-mnist", load_fashion_mnist)
 SOURCES.register("cifar10", load_cifar10, aliases=["cifar-10"])
 SOURCES.register("cifar100", load_cifar100, aliases=["cifar-100"])
+SOURCES.register("described:", load_described)
 SOURCES.register("folder:", load_folder)  # a name with a colon takes an argument
 
 
