@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread a process: torch's threads spin at barriers when another process has the core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint types benchmark proto clean help
+.PHONY: demo demo-network test test-all lint types benchmark proto clean help
 
 help:             ## Show what can be made.
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -22,6 +22,12 @@ demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (abo
 	$(BIN)/gapsl compare --methods psl,sfl,gapsl,frozen,recommended --dataset digits --devices 10 --partition dirichlet:0.1 \
 	  --rounds 200 --evaluate-every 10 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
 	  --out runs/demo --plots
+
+demo-network: $(VENV)/.ready  ## The same digits over the network: a server and ten device processes.
+	rm -rf runs/demo-network
+	$(BIN)/gapsl fleet up --devices 10 --set method=gapsl --set dataset=digits --set partition=dirichlet:0.1 \
+	  --set rounds=100 --set evaluate_every=25 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
+	  --out runs/demo-network --wait
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
