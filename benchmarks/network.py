@@ -1,0 +1,341 @@
+"""What the network costs, as ratios to floors measured in the same run.
+
+Run it alone:
+
+    python benchmarks/network.py                 # the tables of README.md in this folder
+    python benchmarks/network.py --skip-round    # throughput alone
+
+Throughput: tensors of 8 MiB go to a device and back through the whole of what a run uses (codec, parts,
+session, gRPC, assembling), the device in a process of its own. The floor is a raw TCP socket that sends the
+same bytes back and forth between two processes.
+
+Round: one round of PSL with a process for each device, against the same round in one process. All processes
+share one core, so that both have the same number of busy cores and what is compared is work, not waiting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import torch
+from torch import Tensor
+
+import gapsl
+from gapsl.api import compose
+from gapsl.fleets.remote import RemoteFleet
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.agent import Agent
+from gapsl.net.agreed import Agreed
+from gapsl.net.closing import Closing
+from gapsl.net.identity.authority import Authority
+from gapsl.net.identity.credentials import device_credentials, server_credentials
+from gapsl.net.memory import Memory
+from gapsl.net.roster import PROTOCOL, Roster
+from gapsl.net.service import Service, serve
+from gapsl.net.session import Inbox
+from gapsl.net.settings import make_network
+from gapsl.net.shared import SharedWorkplace
+from gapsl.serving import Listening, train_remotely
+from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
+from gapsl.training.environment import describe_environment
+from gapsl.training.observers import Observer
+
+SIZE = 8 << 20
+REPEAT = 30
+GOALS = {"plain": 0.4, "mutual TLS": 0.3, "round": 1.25, "bytes": 1.02}
+
+
+class Echo:
+    """A device that does not compute: it sends a tensor, and takes one."""
+
+    id, where = 0, torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.half = SimpleNamespace(parameters=[torch.zeros(1)])
+        self._tensor, self._label = torch.randn(1, SIZE // 4), torch.zeros(1, dtype=torch.int64)
+
+    def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
+        """Send the tensor."""
+        return Upload(0, round, turn, self._tensor, self._label)
+
+    def backward(self, round: int, reply: Reply) -> None:
+        """Take the gradient."""
+
+
+class EchoPlace:
+    """Where such a device works."""
+
+    info = DeviceInfo(1, (1,), 1)
+
+    def __init__(self, welcome: wire.Welcome) -> None:
+        pass
+
+    def device(self, total_rounds: int) -> Any:
+        """Return the device."""
+        return Echo()
+
+    def inputs(self, split: Any, batch: int) -> tuple[Tensor, Tensor | None, bool]:
+        """There is nothing to evaluate."""
+        raise NotImplementedError
+
+
+# --- the other processes
+
+
+def be_echo(port: int, certs: str) -> None:
+    """Be the device of the throughput measurement."""
+    credentials = device_credentials(Path(certs), "echo") if certs else None
+    with tempfile.TemporaryDirectory() as state:
+        address = f"localhost:{port}"
+        Agent(address, "echo", state=Path(state), workplace=EchoPlace, credentials=credentials).run()
+
+
+def be_tcp(port: int) -> None:
+    """Send back what comes from a socket."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        memory = memoryview(bytearray(SIZE))
+        while receive(link, memory):
+            link.sendall(memory)
+
+
+def be_device(port: int, name: str, state: str) -> None:
+    """Be a device of the measured round."""
+    workplace = lambda welcome: SharedWorkplace(welcome, None)  # noqa: E731
+    Agent(f"localhost:{port}", name, state=Path(state), workplace=workplace).run()
+
+
+def receive(link: socket.socket, memory: memoryview) -> bool:
+    """Fill memory from a socket; False at its end."""
+    filled = 0
+    while filled < len(memory):
+        count = link.recv_into(memory[filled:])
+        if not count:
+            return False
+        filled += count
+    return True
+
+
+def another(*arguments: object) -> None:
+    """Run this file in another process with these arguments, until this one ends."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--be", *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    atexit.register(process.kill)
+
+
+# --- throughput
+
+
+def tcp() -> Callable[[], None]:
+    """Return the floor: 8 MiB out and back over a raw socket."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    another("tcp", listening.getsockname()[1])
+    link, _ = listening.accept()
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    memory = memoryview(bytearray(SIZE))
+
+    def once() -> None:
+        link.sendall(memory)
+        receive(link, memory)
+
+    return once
+
+
+def stream(certs: Path | None) -> Callable[[], None]:
+    """Return the same over a run's own stream: a gradient out, activations back."""
+    inbox: Inbox = Inbox()
+    roster = Roster(("echo",), inbox)
+    agreed = Agreed(wire.FLOAT32, (SIZE // 4,), 1, 1, range(1))
+    fleet = RemoteFleet(
+        roster,
+        inbox,
+        agreed,
+        Memory(None, ("echo",)),
+        closing=Closing(),
+        total_rounds=1,
+        merges=False,
+        patience=60,
+    )
+
+    def welcome(device: int) -> wire.Welcome:
+        return wire.Welcome(
+            protocol=PROTOCOL, run="benchmark", config="{}", activations=wire.PLAIN, gradients=wire.PLAIN
+        )
+
+    credentials: grpc.ServerCredentials | None = None if certs is None else server_credentials(certs)
+    serving = serve(Service(roster, welcome, lambda context: None), "localhost:0", 1, credentials)
+    another("echo", serving.port, certs or "")
+    fleet.gather()
+    fleet.load(Path(), 0)
+    gradient = Reply(torch.randn(1, SIZE // 4))
+    rounds = iter(range(1, 1_000_000))
+
+    def once() -> None:
+        round = next(rounds)
+        for _ in fleet.collect(round, Exchange((0,))):
+            pass
+        fleet.deliver(round, {0: gradient})
+
+    return once
+
+
+def throughput() -> list[dict[str, Any]]:
+    """Return the rows of the table of throughput."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority.create(Path(folder) / "certs")
+        authority.issue_server("server", ["localhost"])
+        authority.issue_device("echo")
+        timed = {"raw TCP": tcp(), "plain": stream(None), "mutual TLS": stream(Path(folder) / "certs")}
+        seconds: dict[str, list[float]] = {name: [] for name in timed}
+        for repetition in range(REPEAT + 3):
+            for name, once in timed.items():
+                begun = time.perf_counter()
+                once()
+                if repetition >= 3:  # the first ones warm up
+                    seconds[name].append(time.perf_counter() - begun)
+    rates = {name: 2 * SIZE / 1e6 / sorted(found)[len(found) // 2] for name, found in seconds.items()}
+    return [
+        {"what": name, "MB/s": round(rate), "ratio": rate / rates["raw TCP"], "goal": GOALS.get(name)}
+        for name, rate in rates.items()
+    ]
+
+
+# --- a round
+
+
+@dataclass
+class Clock(Observer):
+    """When each round ended."""
+
+    ends: list[float]
+
+    def round(self, record: Any) -> None:
+        """Look at the clock."""
+        self.ends.append(time.perf_counter())
+
+    def fastest(self) -> float:
+        """Return the seconds of the fastest round but the first."""
+        return min(later - earlier for earlier, later in zip(self.ends[1:], self.ends[2:], strict=False))
+
+
+def round_cost(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the rows of the table of a round's cost."""
+    config = compose(
+        words={
+            "method": "psl",
+            "dataset": options.dataset,
+            "data_dir": options.data_dir,
+            "model": "vgg16",
+            "width": 0.25,
+            "devices": 10,
+            "batch_size": 128,
+            "rounds": options.rounds,
+            "evaluate_every": options.rounds,
+            "train_samples": 10_000,
+            "test_samples": 100,
+            "checkpoint_every": 1000,
+        }
+    )
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # children inherit it
+    local = Clock([])
+    gapsl.train(config, observers=[local])
+    names = [f"device-{number}" for number in range(config.devices)]
+    remote, carried = Clock([]), Carried([])
+    with tempfile.TemporaryDirectory() as folder:
+
+        def started(port: int) -> None:
+            for name in names:
+                another("device", port, name, folder)
+
+        listening = Listening("localhost:0", started=started, observers=[remote, carried])
+        network = make_network({"names": names})
+        train_remotely(config, network, Path(folder) / "run", listening)
+    seconds = {"in one process": local.fastest(), "10 device processes": remote.fastest()}
+    ratio = seconds["10 device processes"] / seconds["in one process"]
+    rows = [{"what": name, "seconds": round(found, 3)} for name, found in seconds.items()]
+    rows.append({"what": "ratio", "ratio": ratio, "goal": GOALS["round"]})
+    rows.append(
+        {"what": "bytes on the wire to tensors' bytes", "ratio": carried.ratio(), "goal": GOALS["bytes"]}
+    )
+    return rows
+
+
+class Carried(Observer):
+    """What loopback carried in each round, against the tensors' bytes; nothing else may use it."""
+
+    def __init__(self, seen: list[tuple[int, int]]) -> None:
+        self._seen = seen
+
+    def round(self, record: Any) -> None:
+        """Read the counters."""
+        self._seen.append((loopback(), sum(record["bytes_sent"]) + sum(record["bytes_received"])))
+
+    def ratio(self) -> float:
+        """Return the ratio in the middle rounds, which have no evaluation and no checkpoint."""
+        middle = self._seen[1:-1]
+        return (middle[-1][0] - middle[0][0]) / sum(tensors for _, tensors in middle[1:])
+
+
+def loopback() -> int:
+    """Return the bytes that the loopback device has carried."""
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[0])
+    raise RuntimeError("there is no loopback device")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a table."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
+    for row in rows:
+        cells = [row.get(name) for name in columns]
+        shown = ["" if c is None else f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells]
+        lines.append("| " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--be", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--skip-round", action="store_true")
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--data-dir", default=None)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.be:
+        what, port, *rest = options.be
+        {"echo": be_echo, "tcp": be_tcp, "device": be_device}[what](int(port), *rest)  # type: ignore[operator]
+        return
+    print(json.dumps(describe_environment()), file=sys.stderr)
+    print(table(throughput()))
+    if not options.skip_round:
+        print()
+        print(table(round_cost(options)))
+
+
+if __name__ == "__main__":
+    main()
