@@ -33,12 +33,14 @@ from gapsl.data.probes import Probes
 from gapsl.errors import InputError
 from gapsl.halves import Half
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
+from gapsl.models.head import behead
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.registry import METHODS
 from gapsl.streams import global_stream, numpy_stream
 from gapsl.training.config import Config, OptimizerConfig
 from gapsl.training.device import Device
 from gapsl.training.faults import Faults, FaultyDevice
+from gapsl.training.headed import HeadedDevice
 
 EVALUATION_BATCH = 256
 
@@ -166,6 +168,13 @@ def arranged(model: nn.Module, config: Config, where: torch.device) -> nn.Module
     return model
 
 
+def ends(config: Config, source: Source, where: torch.device) -> tuple[nn.Module, nn.Module | None]:
+    """Return what a device has of the model at its start: its half, and the head if labels stay with it."""
+    halves = take_model(config, source, None)
+    head = behead(halves.server)[1] if config.labels == "device" else None
+    return arranged(halves.device, config, where), None if head is None else arranged(head, config, where)
+
+
 def pretrained(halves: Split, config: Config) -> Split:
     """Start a model that the caller brought from a file, if the configuration names one."""
     if config.pretrained is not None:
@@ -217,6 +226,7 @@ def make_device(
     probes: Probes | None,
     shift: Shift | None = None,
     faults: Faults | None = None,
+    head: nn.Module | None = None,
 ) -> tuple[Device, DeviceInfo]:
     """Return a device that starts from a model and has these samples, and what the server knows of it."""
     augment = None if config.augment == "auto" else config.augment
@@ -239,6 +249,8 @@ def make_device(
     )
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))
+    if head is not None:
+        device = HeadedDevice(device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds))
     counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
     return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
 

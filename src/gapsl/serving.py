@@ -187,6 +187,7 @@ class Server:
                 mean=parts.source.mean,
                 std=parts.source.std,
                 own_data=self._network.data == "own",
+                features=agreed.features,
             )
 
         return welcome
@@ -212,14 +213,19 @@ def agreed_on(parts: Parts, network: Network) -> Agreed:
     with torch.no_grad():
         sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.halves.device.parameters()).dtype)
         model = parts.halves.device.eval()
-        cut = tuple(model(sample.to(parts.where)).shape[1:])
+        at_cut = model(sample.to(parts.where))
         model.train()
+        features: tuple[int, ...] = ()
+        if parts.head is not None:
+            features = tuple(parts.halves.server.eval()(at_cut).shape[1:])
+            parts.halves.server.train()
     return Agreed(
         wire.FLOAT64 if config.precision == "float64" else wire.FLOAT32,
-        cut,
+        tuple(at_cut.shape[1:]),
         config.batch_size,
         EVALUATION_BATCH,
         range(-1 if config.probes else 0, len(parts.source.classes)),
+        features,
         activations=CODECS[network.activations],
         gradients=CODECS[network.gradients],
         compression=COMPRESSIONS[network.compression],

@@ -34,6 +34,8 @@ from gapsl.errors import InputError
 from gapsl.fleets.local import LocalFleet
 from gapsl.losses import check_loss, make_losses
 from gapsl.models import Split
+from gapsl.models.head import behead
+from gapsl.strategies.at_device import LossAtDevice
 from gapsl.strategies.base import Setting, Strategy
 from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import DeviceInfo
@@ -81,6 +83,11 @@ def prepare(
     check_loss(loss)
     strategy_class = METHODS[config.method]
     refuse_useless(config, strategy_class, partition)
+    head: nn.Module | None = None
+    if config.labels == "device":
+        refuse_without_labels(config, strategy_class, loss)
+        middle, head = behead(halves.server)
+        halves = Split(halves.device, middle)
     if config.probes and any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()):
         raise InputError(
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
@@ -93,9 +100,11 @@ def prepare(
     total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * epoch(sum(partition.sizes))
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults)
+    parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults, head)
     fleet: Fleet = (fleet_of or make_fleet)(parts)
     per_epoch = epoch(sum(info.samples for info in fleet.devices.values()))
+    if head is not None:
+        loss = LossAtDevice(fleet.judge)
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = Passes(
         make_half(halves.server, config.server_optimizer, total_rounds),
@@ -170,6 +179,22 @@ def refuse_useless(config: Config, strategy: type[Strategy], partition: Partitio
         )
 
 
+def refuse_without_labels(config: Config, strategy: type[Strategy], loss: Loss) -> None:
+    """Refuse what the server cannot do where it never sees a label."""
+    if not strategy.labels_at_device:
+        raise InputError(f"labels = device works with psl and gapsl, not with {config.method}")
+    if loss is not cross_entropy:
+        raise InputError("with labels = device the loss is the devices' cross-entropy; leave out loss=...")
+    if strategy.differentiates_twice(config.parameters()):
+        raise InputError(
+            "with labels = device the loss arrives as numbers, which cannot be differentiated twice; set "
+            "gapsl.penalty = none, or finite, which asks every kept device once more"
+        )
+    for name, off in (("calibration", "none"), ("balance", "none"), ("probes", 0), ("faults", "none")):
+        if getattr(config, name) != off:
+            raise InputError(f"{name} needs labels at the server; set {name} = {off}, or labels = server")
+
+
 def make_common_ground(config: Config) -> CommonGround | None:
     """Return what holds the halves together, if the configuration asks for it.
 
@@ -193,6 +218,7 @@ class Parts:
     total_rounds: int
     where: torch.device
     faults: Faults | None
+    head: nn.Module | None = None  # the last layer, where devices have it
 
 
 def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:
@@ -214,6 +240,7 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> Lo
             probes=probes,
             shift=shift,
             faults=parts.faults,
+            head=parts.head,
         )
     normal = make_evaluation_transform(source)
 

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gapsl.halves import average, digest, model_bytes, weights_of
+from gapsl.halves import average, model_bytes, weights_of
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.training.checkpoint import read_tensors, write_tensors
 from gapsl.training.device import Device
 from gapsl.training.fleet import Split, Traffic, Whose
+from gapsl.training.headed import HeadedDevice
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
@@ -26,7 +27,7 @@ class LocalFleet:
     streams, and the strategy sorts what arrives by device.
     """
 
-    merges = True
+    merges = True  # halves, and not heads
     own_tests = False  # what each would have is reckoned from the common test set
 
     def __init__(
@@ -87,6 +88,30 @@ class LocalFleet:
         """Yield nothing."""
         return iter(())
 
+    @property
+    def headed(self) -> bool:
+        """Whether devices have the last layer."""
+        return any(isinstance(device, HeadedDevice) for device in self._devices.values())
+
+    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+        """Let a device's head compute the loss."""
+        loss, gradient = self._headed(device).judge(features)
+        self._count(device, sent=gradient.nbytes, received=features.nbytes)
+        return loss, gradient
+
+    def predict(self, device: int, features: Tensor) -> Tensor:
+        """Let a device's head compute the logits."""
+        return self._headed(device).predict(features)
+
+    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
+        """There are none."""
+        return 0, 0
+
+    def _headed(self, id: int) -> HeadedDevice:
+        device = self._devices[id]
+        assert isinstance(device, HeadedDevice)
+        return device
+
     def drifts(self) -> Mapping[int, float]:
         """Return how far every half is from its start."""
         return {id: device.drift() for id, device in self._devices.items()}
@@ -103,7 +128,7 @@ class LocalFleet:
 
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of every half."""
-        return {id: digest(device.half.model) for id, device in self._devices.items()}
+        return {id: device.digest() for id, device in self._devices.items()}
 
     def common(self, rounds: Collection[int]) -> int | None:
         """Return the newest round: a checkpoint has all devices in it."""

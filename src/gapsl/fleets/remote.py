@@ -9,13 +9,16 @@ does not, the record says who went back where, so that the run can be replayed.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gapsl.errors import InputError
@@ -24,6 +27,7 @@ from gapsl.net.agreed import Agreed
 from gapsl.net.closing import Closing
 from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
+from gapsl.net.framing import Expected
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
@@ -83,6 +87,7 @@ class RemoteFleet:
         ] = {}  # devices that went back before the round, and the round they went to
         self._after: dict[int, int] = {}  # and those that did after their upload
         self._transfers = 0
+        self._stash: deque[Happening] = deque()  # what happened while one device was waited for
 
     # --- who is there
 
@@ -111,6 +116,7 @@ class RemoteFleet:
         self._memory.begin(round)
         self._begun, self._round, self._arrived, self._transfers = True, round, set(), 0
         self._absent, self._before, self._after = [], {}, {}
+        self._stash.clear()
         for device, line in self._lines.items():
             line.reply = None
             if line.session is not None:
@@ -123,7 +129,8 @@ class RemoteFleet:
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Ask devices for their activations, and yield them as they arrive."""
         forward = wire.ToDevice(forward=wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn))
-        due = Due("upload", (round, exchange.turn), self._agreed.upload(), self._agreed.labels)
+        labels = range(0) if self.headed else self._agreed.labels
+        due = Due("upload", (round, exchange.turn), self._agreed.upload(), labels)
         opened = time.monotonic()
         for line in self._lines.values():
             if line.session is not None and not line.session.still_welcome():
@@ -153,6 +160,9 @@ class RemoteFleet:
         """Send each device its gradient."""
         for device, reply in sorted(replies.items()):
             line = self._lines[device]
+            if (line.turn, device) in self._absent:  # it has gone before its loss was known
+                line.inform(late(round, line.turn))
+                continue
             header, data = describe(reply.gradient, self._agreed.gradients, self._agreed.compression)
             backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
             line.reply = (wire.ToDevice(backward=backward), data)
@@ -179,8 +189,58 @@ class RemoteFleet:
     def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Let a device run its own test samples to the cut, batch by batch."""
         for activations, labels in self._evaluated(wire.Evaluate.OWN, device, whose):
-            assert labels is not None
-            yield activations, labels
+            yield activations, labels if labels is not None else torch.zeros(0, dtype=torch.int64)
+
+    @property
+    def headed(self) -> bool:
+        """Whether devices have the last layer."""
+        return bool(self._agreed.features)
+
+    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+        """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
+        answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
+        if answer is None or answer.tensor is None:
+            assert self._open is not None
+            self._absent.append((self._open[1], device))
+            return math.nan, torch.zeros_like(features)
+        assert isinstance(answer.answer, wire.Judged)
+        self.traffic.add(device, sent=answer.answer.tensor.bytes, received=features.nbytes)
+        return answer.answer.loss, answer.tensor.to(self._agreed.where)
+
+    def predict(self, device: int, features: Tensor) -> Tensor:
+        """Let a device's head compute the logits of an evaluation batch."""
+        answer = self._through_head(device, wire.Head.LOGITS, features, self._agreed.logits(len(features)))
+        if answer is None or answer.tensor is None:
+            raise Away(f"{self._lines[device].name} is away")
+        return answer.tensor.to(self._agreed.where)
+
+    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
+        """Let a device count how many of a batch of its own test samples are right; returns both numbers."""
+        answer = self._through_head(device, wire.Head.COUNT, features, None, batch)
+        if answer is None or not isinstance(answer.answer, wire.Judged):
+            raise Away(f"{self._lines[device].name} is away")
+        return answer.answer.samples, answer.answer.right
+
+    def _through_head(
+        self, device: int, what: wire.Head.What, features: Tensor, expected: Expected | None, batch: int = 0
+    ) -> Answered | None:
+        """Send features to a head and wait for its answer; what others say meanwhile is kept for later."""
+        codec = self._agreed.activations if what == wire.Head.LOSS else wire.PLAIN
+        header, payload = describe(features, codec, self._agreed.compression)
+        message = wire.ToDevice(head=wire.Head(what=what, batch=batch, features=header))
+        line = self._lines[device]
+        line.ask(message, Due("judged", (), expected), payload)
+        while True:
+            event = self._event(None)
+            if isinstance(event, Answered) and event.session.device == device:
+                return event
+            if isinstance(event, Left) and event.session.device == device and not self._closing.waits:
+                line.owed.clear()
+                return None
+            if isinstance(event, Joined):
+                self._joined(event.session.device)
+            elif event is not None:
+                self._stash.append(event)
 
     def drifts(self) -> Mapping[int, float]:
         """Ask the devices how far their halves are from their start."""
@@ -221,7 +281,7 @@ class RemoteFleet:
             self._share({whose: 1.0} if isinstance(whose, int) else whose, lend=device)
         while not any(line.session is not None for line in self._lines.values()):
             self._next()
-        labels = self._agreed.classes if what == wire.Evaluate.OWN else range(0)
+        labels = self._agreed.classes if what == wire.Evaluate.OWN and not self.headed else range(0)
         given = batches_with_last(self._sets[what]()) if what in self._sets else None
         batch, last = 0, False
         while not last:
@@ -299,10 +359,11 @@ class RemoteFleet:
 
     def _upload(self, event: Answered) -> Upload:
         assert isinstance(event.answer, wire.Upload)
-        assert event.tensor is not None and event.labels is not None
+        assert event.tensor is not None
         device, answer = event.session.device, event.answer
         self._lines[device].turn = answer.turn
-        activations, labels = self._agreed.placed(event.tensor), event.labels.to(self._agreed.where)
+        labels = event.labels if event.labels is not None else torch.zeros(0, dtype=torch.int64)
+        activations, labels = self._agreed.placed(event.tensor), labels.to(self._agreed.where)
         return Upload(device, answer.round, answer.turn, activations, labels)
 
     def _drain(self) -> None:
@@ -322,7 +383,7 @@ class RemoteFleet:
 
     def _next(self, until: float | None = None) -> Happening | None:
         """Wait for something to happen, and do what has to follow; None: the time is up."""
-        event = self._event(until)
+        event = self._stash.popleft() if self._stash else self._event(until)
         if isinstance(event, Joined):
             self._joined(event.session.device)
         elif isinstance(event, Left):
@@ -393,7 +454,9 @@ class RemoteFleet:
         line = self._lines[event.session.device]
         if isinstance(event, Joined):
             try:
-                self._memory.check(event.session.device, event.ready, self._agreed.labels.stop)
+                self._memory.check(
+                    event.session.device, event.ready, self._agreed.labels.stop, secret=self.headed
+                )
             except WireError as error:
                 self._tell(f"{line.name} is refused: {error}")
                 event.session.refuse(error)

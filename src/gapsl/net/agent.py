@@ -179,4 +179,6 @@ def announced(command: wire.ToDevice) -> wire.Tensor | None:
         return command.backward.gradient
     if command.WhichOneof("message") == "evaluate" and command.evaluate.HasField("inputs"):
         return command.evaluate.inputs
+    if command.WhichOneof("message") == "head":
+        return command.head.features
     return None

@@ -20,6 +20,7 @@ class Agreed:
     rows: int  # of a mini-batch
     evaluation_rows: int  # of an evaluation batch, at most
     labels: range  # what labels of a mini-batch may be; probes have none, which is -1
+    features: tuple[int, ...] = ()  # the shape of one sample before the head, where devices have it
     activations: wire.Codec = wire.PLAIN
     gradients: wire.Codec = wire.PLAIN
     compression: wire.Compression = wire.UNCOMPRESSED
@@ -39,6 +40,14 @@ class Agreed:
         """Return what an evaluation batch's activations are."""
         shape: tuple[int | AtMost, ...] = (AtMost(self.evaluation_rows), *self.cut)
         return Expected(self.dtype, shape, (self.activations,), (self.compression,))
+
+    def judged(self, rows: int) -> Expected:
+        """Return what the derivative that a head sends is."""
+        return Expected(self.dtype, (rows, *self.features), (self.gradients,), (self.compression,))
+
+    def logits(self, rows: int) -> Expected:
+        """Return what the logits that a head sends are."""
+        return Expected(self.dtype, (rows, self.labels.stop))
 
     def placed(self, tensor: Tensor) -> Tensor:
         """Return what arrived where the server computes, in its memory order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.assembly import EVALUATION_BATCH
 from gapsl.errors import InputError
-from gapsl.halves import digest, model_bytes, weights_of
+from gapsl.halves import model_bytes, weights_of
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
@@ -21,6 +21,7 @@ from gapsl.net.holder import Holder
 from gapsl.net.store import Store
 from gapsl.strategies.exchange import DeviceInfo, Reply, Upload
 from gapsl.training.device import Device
+from gapsl.training.headed import HeadedDevice
 
 Outgoing = wire.FromDevice | memoryview
 # Random generators of torch are global, so the devices of one process compute one after another.
@@ -60,7 +61,7 @@ class Member:
         return wire.FromDevice(
             ready=wire.Ready(
                 samples=info.samples,
-                label_counts=info.label_counts,
+                label_counts=[] if self.welcome.features else info.label_counts,
                 batches_per_pass=info.batches_per_pass,
                 stored=self.store.stored(),
                 generation=self.generation,
@@ -90,9 +91,10 @@ class Member:
             yield self._share(self.device, command.share, wanted)
         elif kind == "evaluate":
             yield from self._evaluate(self.device, command.evaluate, tensor)
+        elif kind == "head":
+            yield from self._head(self.device, command.head, tensor)
         elif kind == "ask":
-            half = self.device.half.model
-            yield wire.FromDevice(status=wire.Status(drift=self.device.drift(), sha256=digest(half)))
+            yield wire.FromDevice(status=wire.Status(drift=self.device.drift(), sha256=self.device.digest()))
         else:
             raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
 
@@ -103,9 +105,14 @@ class Member:
         dtype = wire.FLOAT64 if self.device.half.parameters[0].dtype == torch.float64 else wire.FLOAT32
         if command.WhichOneof("message") == "evaluate":
             return Expected(dtype, (AtMost(EVALUATION_BATCH), *self.welcome.inputs))
+        welcome = self.welcome
+        if command.WhichOneof("message") == "head":
+            rows = AtMost(max(EVALUATION_BATCH, len(self._sent.activations) if self._sent else 0))
+            codec = welcome.activations if command.head.what == wire.Head.LOSS else wire.PLAIN
+            return Expected(dtype, (rows, *welcome.features), (codec,), (welcome.compression,))
         if self._sent is None:
             raise WireError(wire.MALFORMED, "a gradient that was not asked for")
-        welcome, shape = self.welcome, tuple(self._sent.activations.shape)
+        shape = tuple(self._sent.activations.shape)
         return Expected(dtype, shape, (welcome.gradients,), (welcome.compression,))
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
@@ -157,6 +164,27 @@ class Member:
         self._lent = mean or {}
         return wire.FromDevice(done=wire.Done(size=model_bytes(model)))
 
+    def _head(self, device: Device, command: wire.Head, features: Tensor | None) -> Iterator[Outgoing]:
+        if not isinstance(device, HeadedDevice) or features is None:
+            raise WireError(wire.MALFORMED, "this device has no head, or was sent nothing for it")
+        judged = wire.Judged()
+        data: Sequence[memoryview] = ()
+        with COMPUTING:
+            if command.what == wire.Head.LOSS:
+                judged.loss, gradient = device.judge(features)
+                header, data = describe(gradient, self.welcome.gradients, self.welcome.compression)
+                judged.tensor.CopyFrom(header)
+            elif command.what == wire.Head.LOGITS:
+                header, data = describe(device.predict(features), wire.PLAIN)
+                judged.tensor.CopyFrom(header)
+            else:
+                _, labels, _ = self.workplace.inputs(wire.Evaluate.OWN, command.batch)
+                assert labels is not None
+                right = device.predict(features).argmax(dim=1).cpu() == labels
+                judged.samples, judged.right = len(labels), int(right.sum())
+        yield wire.FromDevice(judged=judged)
+        yield from parts(data)
+
     def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
         if self.welcome.own_data and command.set != wire.Evaluate.OWN:
             inputs, labels, last = self.store.kept(command.set, command.batch, given), None, command.last
@@ -175,7 +203,7 @@ class Member:
                 batch=command.batch,
                 last=last,
                 activations=header,
-                labels=[] if labels is None else labels.tolist(),
+                labels=[] if labels is None or self.welcome.features else labels.tolist(),
             )
         )
         yield from parts(data)

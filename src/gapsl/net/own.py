@@ -11,11 +11,10 @@ from torch import Tensor
 
 from gapsl.assembly import (
     EVALUATION_BATCH,
-    arranged,
     compute_device,
+    ends,
     make_device,
     make_probes,
-    take_model,
 )
 from gapsl.data import ArraySamples, Samples, Source, load_source, make_evaluation_transform
 from gapsl.errors import InputError
@@ -51,10 +50,18 @@ class OwnWorkplace:
 
     def _made(self, total_rounds: int) -> tuple[Device, DeviceInfo]:
         config = self.config
-        half = arranged(take_model(config, self.source, None).device, config, self.where)
+        half, head = ends(config, self.source, self.where)
         everything = np.arange(len(self.source.train))
         return make_device(
-            self.id, config, self.source, everything, half, total_rounds, self.where, probes=self._probes
+            self.id,
+            config,
+            self.source,
+            everything,
+            half,
+            total_rounds,
+            self.where,
+            probes=self._probes,
+            head=head,
         )
 
 

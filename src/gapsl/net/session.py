@@ -21,7 +21,7 @@ from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize
 
 Outgoing = wire.ToDevice | memoryview
-Answer = wire.Upload | wire.Scored | wire.Done | wire.Status
+Answer = wire.Upload | wire.Scored | wire.Done | wire.Status | wire.Judged
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,19 @@ class Session:
         if isinstance(answer, wire.Done | wire.Status):
             self._inbox.put(Answered(self, answer, None, None))
             return
-        about = (answer.round, answer.turn) if isinstance(answer, wire.Upload) else (answer.batch,)
-        if about != due.about:
-            raise WireError(wire.LATE, f"an answer about {about} where {due.about} is due")
-        assert due.tensor is not None
-        labels = checked_labels(answer, due)
-        tensor = self._assembler.start(answer.activations, due.tensor)
+        if isinstance(answer, wire.Judged):
+            labels, header = None, answer.tensor
+            if answer.HasField("tensor") != (due.tensor is not None):
+                raise WireError(wire.MALFORMED, "a tensor too much, or too few")
+        else:
+            about = (answer.round, answer.turn) if isinstance(answer, wire.Upload) else (answer.batch,)
+            if about != due.about:
+                raise WireError(wire.LATE, f"an answer about {about} where {due.about} is due")
+            labels, header = checked_labels(answer, due), answer.activations
+        if due.tensor is None:
+            self._inbox.put(Answered(self, answer, None, None))
+            return
+        tensor = self._assembler.start(header, due.tensor)
         if tensor is None:
             self._announced = (answer, labels)
         else:

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from gapsl.assembly import (
     EVALUATION_BATCH,
-    arranged,
     compute_device,
+    ends,
     make_device,
     make_probes,
-    take_model,
     take_partition,
     take_source,
 )
@@ -53,7 +52,7 @@ class SharedWorkplace:
 
     def _made(self, total_rounds: int) -> tuple[Device, DeviceInfo]:
         config, shifts = self.config, self.partition.shift
-        half = arranged(take_model(config, self.source, None).device, config, self.where)
+        half, head = ends(config, self.source, self.where)
         return make_device(
             self.id,
             config,
@@ -65,4 +64,5 @@ class SharedWorkplace:
             probes=self._probes,
             shift=None if shifts is None else shifts[self.id],
             faults=make_faults(config.faults, devices=config.devices, seed=config.seed),
+            head=head,
         )

@@ -86,7 +86,7 @@ class Part(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class FromDevice(_message.Message):
-    __slots__ = ("hello", "ready", "upload", "scored", "done", "status", "failed", "part")
+    __slots__ = ("hello", "ready", "upload", "scored", "done", "status", "failed", "judged", "part")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class FromDevice(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
@@ -102,8 +103,9 @@ class FromDevice(_message.Message):
     done: Done
     status: Status
     failed: Failed
+    judged: Judged
     part: Part
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., scored: _Optional[_Union[Scored, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., scored: _Optional[_Union[Scored, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., judged: _Optional[_Union[Judged, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "version", "name")
@@ -181,6 +183,18 @@ class Status(_message.Message):
     sha256: str
     def __init__(self, drift: _Optional[float] = ..., sha256: _Optional[str] = ...) -> None: ...
 
+class Judged(_message.Message):
+    __slots__ = ("loss", "tensor", "samples", "right")
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    loss: float
+    tensor: Tensor
+    samples: int
+    right: int
+    def __init__(self, loss: _Optional[float] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ..., samples: _Optional[int] = ..., right: _Optional[int] = ...) -> None: ...
+
 class Failed(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -188,7 +202,7 @@ class Failed(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class ToDevice(_message.Message):
-    __slots__ = ("welcome", "refusal", "begin", "forward", "backward", "save", "share", "evaluate", "ask", "goodbye", "part")
+    __slots__ = ("welcome", "refusal", "begin", "forward", "backward", "save", "share", "evaluate", "ask", "goodbye", "head", "part")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +213,7 @@ class ToDevice(_message.Message):
     EVALUATE_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
@@ -210,11 +225,12 @@ class ToDevice(_message.Message):
     evaluate: Evaluate
     ask: Ask
     goodbye: Goodbye
+    head: Head
     part: Part
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., forward: _Optional[_Union[Forward, _Mapping]] = ..., backward: _Optional[_Union[Backward, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., forward: _Optional[_Union[Forward, _Mapping]] = ..., backward: _Optional[_Union[Backward, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., evaluate: _Optional[_Union[Evaluate, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "run", "device", "devices", "config", "classes", "inputs", "mean", "std", "own_data", "activations", "gradients", "compression", "parameter_server")
+    __slots__ = ("protocol", "run", "device", "devices", "config", "classes", "inputs", "mean", "std", "features", "own_data", "activations", "gradients", "compression", "parameter_server")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +240,7 @@ class Welcome(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     MEAN_FIELD_NUMBER: _ClassVar[int]
     STD_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     OWN_DATA_FIELD_NUMBER: _ClassVar[int]
     ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -238,12 +255,13 @@ class Welcome(_message.Message):
     inputs: _containers.RepeatedScalarFieldContainer[int]
     mean: _containers.RepeatedScalarFieldContainer[float]
     std: _containers.RepeatedScalarFieldContainer[float]
+    features: _containers.RepeatedScalarFieldContainer[int]
     own_data: bool
     activations: Codec
     gradients: Codec
     compression: Compression
     parameter_server: str
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., config: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[int]] = ..., mean: _Optional[_Iterable[float]] = ..., std: _Optional[_Iterable[float]] = ..., own_data: _Optional[bool] = ..., activations: _Optional[_Union[Codec, str]] = ..., gradients: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., parameter_server: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., device: _Optional[int] = ..., devices: _Optional[int] = ..., config: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[int]] = ..., mean: _Optional[_Iterable[float]] = ..., std: _Optional[_Iterable[float]] = ..., features: _Optional[_Iterable[int]] = ..., own_data: _Optional[bool] = ..., activations: _Optional[_Union[Codec, str]] = ..., gradients: _Optional[_Union[Codec, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., parameter_server: _Optional[str] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("round", "total_rounds", "generation")
@@ -333,6 +351,24 @@ class Evaluate(_message.Message):
     inputs: Tensor
     last: bool
     def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., batch: _Optional[int] = ..., shared: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ..., last: _Optional[bool] = ...) -> None: ...
+
+class Head(_message.Message):
+    __slots__ = ("what", "batch", "features")
+    class What(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LOSS: _ClassVar[Head.What]
+        LOGITS: _ClassVar[Head.What]
+        COUNT: _ClassVar[Head.What]
+    LOSS: Head.What
+    LOGITS: Head.What
+    COUNT: Head.What
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    what: Head.What
+    batch: int
+    features: Tensor
+    def __init__(self, what: _Optional[_Union[Head.What, str]] = ..., batch: _Optional[int] = ..., features: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ()

@@ -64,6 +64,7 @@ class Strategy(ABC):
     parameters: ClassVar[type[Parameters]] = Parameters
     pooled: ClassVar[bool] = False  # True: one device has everybody's data (a baseline, not split learning)
     in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
+    labels_at_device: ClassVar[bool] = False  # True: works where the server never sees a label
     moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
     one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 

@@ -52,6 +52,7 @@ class Epsl(Psl):
     summary = "efficient PSL: last-layer gradients of a share phi of each batch averaged and broadcast"
     section: ClassVar[str | None] = "epsl"
     parameters: ClassVar[type[Parameters]] = EpslParameters
+    labels_at_device: ClassVar[bool] = False  # it averages gradients at the logits
     one_loss: ClassVar[bool] = True  # what is averaged and broadcast is the gradient that the server steps on
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.strategies.psl import Psl
@@ -13,6 +14,7 @@ class Frozen(Psl):
     """The server learns on the devices' random features; nothing is sent back."""
 
     summary = "baseline: PSL with the devices' halves left at their common start"
+    labels_at_device: ClassVar[bool] = False
 
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
         """Ask for activations without learning."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,6 +17,7 @@ class Psl(Parallel):
     """Parallel split learning: the devices' losses are reduced to one, and everybody follows it."""
 
     summary = "parallel split learning: one shared server half, every device trains its own half"
+    labels_at_device: ClassVar[bool] = True
 
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Step on the reduced gradient and return each device its own."""

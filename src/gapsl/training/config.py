@@ -101,6 +101,10 @@ class Config(BaseModel):
         "follow", description="devices get the derivative of the round's loss, or of their own"
     )
 
+    labels: Literal["server", "device"] = Field(
+        "server",
+        description="who has them; device: the last layer and the loss are on the devices, too",
+    )
     calibration: Literal["none", "prior"] = Field(
         "none", description="prior: take each device's label frequencies out of its loss"
     )

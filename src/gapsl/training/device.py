@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gapsl.data.probes import Probes
-from gapsl.halves import Half
+from gapsl.halves import Half, digest
 from gapsl.strategies.exchange import Reply, Upload
 from gapsl.strategies.passes import all_finite
 from gapsl.streams import global_stream
@@ -101,6 +101,10 @@ class Device:
     def drift(self) -> float:
         """Return how far the half is from its start, relative to the start's own length."""
         return float((self.half.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the half."""
+        return digest(self.half.model)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that has to be stored."""

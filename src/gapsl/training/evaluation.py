@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from gapsl.errors import InputError
 from gapsl.training.fleet import Away, Fleet, Rewind, Split, Whose
+
+NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,19 @@ def evaluate(
     devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
     means that nobody else has any, all other measures are on them, too.
     """
-    own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
+    if fleet.own_tests and fleet.headed:
+        own_accuracy, own = _own_counts(fleet, server), {}
+        if not len(labels):
+            return _from_counts(own_accuracy, sorted(fleet.devices))
+    else:
+        own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
+        own_accuracy = {device: one.accuracy for device, one in own.items() if len(one.labels)}
     away: list[int] = []  # devices that are not waited for
     ensemble = merged = None
     if not len(labels):
         scored = own
         if not any(len(one.labels) for one in own.values()):
-            raise InputError("neither the devices nor the server have test samples; give some to one of them")
+            raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
     elif shared is not None:
         one = _score(server, fleet.probe(split, shared), labels)
@@ -72,13 +81,14 @@ def evaluate(
         scored = {}
         for device in sorted(fleet.devices):
             try:
-                scored[device] = _score(server, fleet.probe(split, device), labels)
+                finish = partial(fleet.predict, device) if fleet.headed else None
+                scored[device] = _score(server, fleet.probe(split, device), labels, finish)
             except Away:
                 away.append(device)
         if not scored:
             raise Rewind("no device was there to be evaluated")
         ensemble = accuracy_of(_total([one.probabilities for one in scored.values()]), labels)
-        if fleet.merges and not away:
+        if fleet.merges and not fleet.headed and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = _score(server, fleet.probe(split, weights), labels).accuracy
     measured = {device: one for device, one in scored.items() if len(one.labels)}
@@ -86,9 +96,8 @@ def evaluate(
     losses = [one.loss for one in measured.values()]
     by_class = torch.stack([one.by_class() for one in measured.values()])
     accuracies = torch.tensor(each, dtype=torch.float64)
-    if own:
-        at_home = [one.accuracy for one in own.values() if len(one.labels)]
-        local = sum(at_home) / len(at_home) if at_home else None
+    if fleet.own_tests:
+        local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
         local = local_accuracy(by_class, proportions[list(measured)] if away else proportions)
     return {
@@ -123,9 +132,16 @@ def accuracy_of(scores: Tensor, labels: Tensor) -> float:
     return float((scores.argmax(dim=1) == labels).double().mean())
 
 
-def _score(server: nn.Module, activations: Iterator[Tensor], labels: Tensor) -> Scored:
+def _score(
+    server: nn.Module,
+    activations: Iterator[Tensor],
+    labels: Tensor,
+    finish: Callable[[Tensor], Tensor] | None = None,
+) -> Scored:
+    """Run activations to the end; `finish` is what the server does not have of the model."""
     with _evaluating(server):
-        rows = [server(batch).cpu().double().softmax(dim=1) for batch in activations]
+        ends = (server(batch) if finish is None else finish(server(batch)) for batch in activations)
+        rows = [end.cpu().double().softmax(dim=1) for end in ends]
     return Scored(torch.cat(rows), labels)
 
 
@@ -143,6 +159,44 @@ def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[i
             continue
         found[device] = Scored(torch.cat(rows), torch.cat(labels))
     return found
+
+
+def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float]:
+    """Return the accuracy of each device that is there on its own test samples, which it counts itself."""
+    found: dict[int, float] = {}
+    for device in sorted(fleet.devices):
+        samples = right = 0
+        try:
+            with _evaluating(server):
+                for batch, (activations, _) in enumerate(fleet.probe_own(device, device)):
+                    counted = fleet.count_own(device, batch, server(activations))
+                    samples, right = samples + counted[0], right + counted[1]
+        except Away:
+            continue
+        if samples:
+            found[device] = right / samples
+    return found
+
+
+def _from_counts(accuracy: Mapping[int, float], devices: Sequence[int]) -> dict[str, Any]:
+    """Return the measures where devices' own counts are all there is."""
+    if not accuracy:
+        raise InputError(NO_TESTS)
+    each = torch.tensor(list(accuracy.values()), dtype=torch.float64)
+    away = [device for device in devices if device not in accuracy]
+    return {
+        "device_mean": float(each.mean()),
+        "device_std": float(each.std(correction=0)),
+        "device_min": float(each.min()),
+        "device_max": float(each.max()),
+        "ensemble": None,
+        "merged": None,
+        "local": float(each.mean()),
+        "test_loss": None,
+        "device_accuracy": each.tolist(),
+        "class_accuracy": [],
+        **({"away": away} if away else {}),
+    }
 
 
 def _total(tensors: Sequence[Tensor]) -> Tensor:

@@ -49,6 +49,11 @@ class Fleet(Protocol):
     own_tests: bool  # whether devices have test samples of their own
 
     @property
+    def headed(self) -> bool:
+        """Whether devices have the last layer of the model, and keep the labels."""
+        ...
+
+    @property
     def devices(self) -> Mapping[int, DeviceInfo]:
         """What is known of each device."""
         ...
@@ -78,6 +83,18 @@ class Fleet(Protocol):
 
     def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the activations and labels of a device's own test samples, with its own half or another."""
+        ...
+
+    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+        """Let a device with a head compute the loss of its mini-batch, and its derivative."""
+        ...
+
+    def predict(self, device: int, features: Tensor) -> Tensor:
+        """Let a device with a head compute the logits of an evaluation batch."""
+        ...
+
+    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
+        """Let a device with a head count its own test samples in a batch, and how many are right."""
         ...
 
     def drifts(self) -> Mapping[int, float]:

@@ -27,6 +27,7 @@ class Single(Psl):
     section: ClassVar[str | None] = "single"
     parameters: ClassVar[type[Parameters]] = SingleParameters
     in_turn: ClassVar[bool] = True
+    labels_at_device: ClassVar[bool] = False
 
     @property
     def chosen(self) -> int:
