@@ -25,7 +25,7 @@ from gapsl.net.service import METHOD, OPTIONS
 from gapsl.net.store import Store
 
 # Refusals that another attempt may not meet.
-PASSING = {wire.TWICE, wire.STOPPED, wire.LATE}
+PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from gapsl.net import wire_pb2 as wire
@@ -10,6 +12,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.session import Inbox, Session
 
 PROTOCOL = 1
+MOST_JOINS, JOINS_SECONDS = 20, 10.0  # a device that joins more often is told to wait
 
 
 class Roster:
@@ -19,6 +22,7 @@ class Roster:
         self.names = tuple(names)
         self._inbox = inbox
         self._connected: dict[int, Session] = {}
+        self._joins: dict[int, deque[float]] = {}  # when each device joined last
         self._lock = threading.Lock()  # streams open and close in gRPC's threads
 
     def admit(self, hello: wire.Hello, identify: Callable[[], str | None]) -> Session:
@@ -26,12 +30,21 @@ class Roster:
         check_protocol(hello.protocol, hello.version)
         device = listed(hello.name, self.names, identify())
         with self._lock:
+            self._limit(device, hello.name)
             if device in self._connected:
                 raise WireError(
                     wire.TWICE, f"{hello.name!r} is connected already; if its link broke, it is noticed soon"
                 )
             session = self._connected[device] = Session(device, hello.name, self._inbox, identify)
         return session
+
+    def _limit(self, device: int, name: str) -> None:
+        now, joins = time.monotonic(), self._joins.setdefault(device, deque(maxlen=MOST_JOINS))
+        if len(joins) == MOST_JOINS and now - joins[0] < JOINS_SECONDS:
+            raise WireError(
+                wire.TOO_OFTEN, f"{name!r} joins too often; it may try again in {JOINS_SECONDS:.0f} s"
+            )
+        joins.append(now)
 
     def leave(self, session: Session) -> None:
         """Forget a connection that has ended."""

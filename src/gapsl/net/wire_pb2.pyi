@@ -41,6 +41,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LATE: _ClassVar[Reason]
     STOPPED: _ClassVar[Reason]
     OTHER_DATA: _ClassVar[Reason]
+    TOO_OFTEN: _ClassVar[Reason]
 DTYPE_UNKNOWN: Dtype
 FLOAT32: Dtype
 FLOAT64: Dtype
@@ -64,6 +65,7 @@ NOT_FINITE: Reason
 LATE: Reason
 STOPPED: Reason
 OTHER_DATA: Reason
+TOO_OFTEN: Reason
 
 class Tensor(_message.Message):
     __slots__ = ("dtype", "shape", "codec", "compression", "bytes")
