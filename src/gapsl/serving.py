@@ -31,6 +31,7 @@ from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
 from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config, read_yaml
+from gapsl.training.fleet import Stopped
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
@@ -68,6 +69,8 @@ def train_remotely(
             if result is not None:
                 reason, finished = "the run is finished", True
             return result
+        except Stopped:  # while devices were waited for
+            return None
         finally:
             server.stop(reason, finished=finished)
 
