@@ -27,7 +27,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
-from gapsl.net.session import Answer, Answered, Due, Inbox, Joined, Left, Session
+from gapsl.net.session import Answer, Answered, Due, Event, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.training.fleet import Away, Rewind, Split, Stopped, Traffic, Whose
 
@@ -333,8 +333,6 @@ class RemoteFleet:
             upload = event.answer
             size = upload.activations.bytes + 8 * len(upload.labels)  # as a device of this process counts
             self.traffic.add(event.session.device, sent=size)
-            if about(upload) != self._open:
-                self._lines[event.session.device].inform(late(upload.round, upload.turn))
         return event
 
     def _joined(self, device: int) -> None:
@@ -370,6 +368,33 @@ class RemoteFleet:
     def _event(self, until: float | None) -> Happening | None:
         """Wait for an event and take note of who is there and what is answered."""
         given_up = time.monotonic() + self._patience
+        while (event := self._wait(until, given_up)) is not None:
+            line = self._lines[event.session.device]
+            if isinstance(event, Joined):
+                try:
+                    self._memory.check(event.session.device, event.ready, self._agreed.labels.stop)
+                except WireError as error:
+                    self._tell(f"{line.name} is refused: {error}")
+                    event.session.refuse(error)
+                    continue
+                line.session, line.ready, line.has = event.session, event.ready, set()
+                self._tell(f"{line.name} is here")
+                return event
+            if line.session is not event.session:  # of a connection that has ended
+                continue
+            if isinstance(event, Left):
+                line.session = None
+                self.departures[event.session.device] += 1
+                self._tell(f"{line.name} has left: {event.reason}")
+                return event
+            upload = event.answer
+            if isinstance(upload, wire.Upload) and about(upload) != self._open:
+                line.inform(late(upload.round, upload.turn))  # before what it is asked next
+            return Begun(event.session) if line.answered().kind == "begin" else event
+        return None
+
+    def _wait(self, until: float | None, given_up: float) -> Event | None:
+        """Wait for whatever a session has to say; None: the time is up."""
         reminded = time.monotonic()
         while True:
             if self._stop() and not self._running():
@@ -384,32 +409,11 @@ class RemoteFleet:
                 )
             try:
                 wait = min(0.5, given_up - now, *(() if until is None else (until - now,)))
-                event = self._inbox.get(timeout=max(0.001, wait))
-                break
+                return self._inbox.get(timeout=max(0.001, wait))
             except queue.Empty:
                 if now - reminded >= REMIND:
                     reminded = now
                     self._tell(f"waiting for {self._awaited()}")
-        line = self._lines[event.session.device]
-        if isinstance(event, Joined):
-            try:
-                self._memory.check(event.session.device, event.ready, self._agreed.labels.stop)
-            except WireError as error:
-                self._tell(f"{line.name} is refused: {error}")
-                event.session.refuse(error)
-                return self._event(until)
-            line.session, line.ready, line.has = event.session, event.ready, set()
-            self._tell(f"{line.name} is here")
-        elif line.session is not event.session:  # of a connection that has ended
-            return self._event(until)
-        elif isinstance(event, Left):
-            line.session = None
-            self.departures[event.session.device] += 1
-            self._tell(f"{line.name} has left: {event.reason}")
-        else:
-            if line.answered().kind == "begin":
-                return Begun(event.session)
-        return event
 
     def _awaited(self) -> str:
         away = [line.name for line in self._lines.values() if line.session is None]
