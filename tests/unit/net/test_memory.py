@@ -94,7 +94,7 @@ def test_data_that_cannot_be_are_refused(impossible):
 @pytest.mark.parametrize("names", [("cam",), ("mic", "cam"), ("cam", "mic", "door")])
 def test_other_devices_or_another_order_are_refused_with_those_it_began_with(tmp_path, names):
     with_both(tmp_path / "fleet.json")
-    with pytest.raises(InputError, match="began with the devices cam, mic.*same ones in the same order"):
+    with pytest.raises(InputError, match=r"began with the devices cam, mic.*same ones in the same order"):
         Memory(tmp_path / "fleet.json", names)
 
 

@@ -52,7 +52,7 @@ def test_a_state_is_known_by_its_round_and_generation(store):
 def test_the_oldest_make_room(store):
     for round in range(5, 5 * (KEPT + 3), 5):
         store.write(round, 1, state())
-    assert rounds(store) == [round for round in range(5, 5 * (KEPT + 3), 5)][-KEPT:]
+    assert rounds(store) == list(range(5, 5 * (KEPT + 3), 5))[-KEPT:]
 
 
 def test_a_round_that_is_trained_again_replaces_the_first_attempt(store):
