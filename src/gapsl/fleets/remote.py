@@ -348,6 +348,7 @@ class RemoteFleet:
             return
         sharing = any(owed.kind == "share" for owed in line.owed)
         if (self._closing.waits and not beginning) or sharing or self._round == self._total_rounds:
+            line.owed.clear()  # it was asked before it left: no answer is on its way
             raise Rewind(f"{line.name} has come back without what it had in memory")
         self._begin(device)
 
