@@ -34,6 +34,7 @@ from gapsl.training.fleet import Away, Rewind, Split, Stopped, Traffic, Whose
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 REMIND = 10.0  # seconds between two lines that say who is waited for
+SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
 
 @dataclass(frozen=True)
@@ -284,9 +285,14 @@ class RemoteFleet:
 
     def _answers(self, devices: Iterable[int], *, wait: bool = True) -> Iterator[Answered]:
         missing = set(devices)
+        until = None if wait else time.monotonic() + max(self._closing.seconds, SLOW)
         while missing:
-            event = self._next()
-            device = event.session.device if event is not None else -1
+            event = self._next(until)
+            if event is None:
+                for device in missing:
+                    self._cut_off(device)
+                return
+            device = event.session.device
             if (
                 isinstance(event, Answered)
                 and device in missing
@@ -296,6 +302,16 @@ class RemoteFleet:
                 yield event
             elif isinstance(event, Left | Joined) and device in missing and not wait:
                 missing.remove(device)
+
+    def _cut_off(self, device: int) -> None:
+        """End the link of a device that is connected, but silent; if it lives it comes back."""
+        line = self._lines[device]
+        line.owed.clear()
+        if line.session is not None:
+            line.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
+            line.session = None
+            self.departures[device] += 1
+            self._tell(f"{line.name} does not answer, and is not waited for")
 
     def _upload(self, event: Answered) -> Upload:
         assert isinstance(event.answer, wire.Upload)
