@@ -33,7 +33,13 @@ class Fleet:
     """The processes of one run, by name; each may be killed and started again."""
 
     def __init__(
-        self, cli: Launcher, folder: Path, words: Mapping[str, Any], *, parameters: bool = False, **options: Any
+        self,
+        cli: Launcher,
+        folder: Path,
+        words: Mapping[str, Any],
+        *,
+        parameters: bool = False,
+        **options: Any,
     ) -> None:
         self.cli, self.folder = cli, folder
         self.words = {**WORDS, **words}
@@ -57,7 +63,16 @@ class Fleet:
     def _command(self, name: str) -> list[str]:
         if name == SERVER:
             options = [word for key, value in self.options.items() for word in (f"--{key}", str(value))]
-            return ["serve", "--config", "run.yaml", "--out", str(self.run), "--listen", f"localhost:{self.port}", *options]
+            return [
+                "serve",
+                "--config",
+                "run.yaml",
+                "--out",
+                str(self.run),
+                "--listen",
+                f"localhost:{self.port}",
+                *options,
+            ]
         if name == PARAMETERS:
             command = ["parameter-server", "--devices", str(len(self.devices)), "--state", str(self.halves)]
             return [*command, "--listen", f"localhost:{self.halves_port}"]
@@ -70,7 +85,9 @@ class Fleet:
 
     def until(self, happened: Callable[[], Any], what: str) -> None:
         """Wait for something that happens before the run is over."""
-        assert self.server.until(happened, what), f"the server ended before {what}: {self.server.stderr[-800:]}"
+        assert self.server.until(happened, what), (
+            f"the server ended before {what}: {self.server.stderr[-800:]}"
+        )
 
     def until_round(self, round: int) -> None:
         """Wait until a round is done."""
@@ -129,5 +146,7 @@ class Fleet:
     def replayed(self) -> str:
         """Repeat the run in one process with who was missing when; returns what it says."""
         ended = self.cli.run("replay", self.run, "-q")
-        assert ended.code == 0, ended.stderr + (self.run / "records.jsonl").read_text(encoding="utf-8")[-3000:]
+        assert ended.code == 0, (
+            ended.stderr + (self.run / "records.jsonl").read_text(encoding="utf-8")[-3000:]
+        )
         return ended.stdout

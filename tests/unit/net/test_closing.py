@@ -62,8 +62,8 @@ def test_the_default_waits_for_all():
 @pytest.mark.parametrize(
     "text",
     [
-        "", "al", "all:3", "fraction", "fraction:", "fraction:0", "fraction:-1", "fraction:1.5", "fraction:nan",
-        "fraction:half", "deadline", "deadline:0", "deadline:-3", "deadline:inf", "deadline:nan",
+        "", "al", "all:3", "fraction", "fraction:", "fraction:0", "fraction:-1", "fraction:1.5",
+        "fraction:nan", "fraction:half", "deadline", "deadline:0", "deadline:-3", "deadline:inf", "deadline:nan",
         "deadline:3s", "quorum:2",
     ],
 )  # fmt: skip
