@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import grpc
 
 from gapsl.errors import GapslError
+from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Agent, Patience
 from gapsl.net.parameters import ParameterService, serve_parameters
 from gapsl.net.settings import make_network
@@ -75,11 +77,11 @@ def parameter_server(
     """A parameter server; gives its address."""
     names = tuple(f"device-{number}" for number in range(devices))
     service = ParameterService(names, Transfers(folder), 1 << 24, **more)
-    server, port = serve_parameters(service, "localhost:0", credentials)
+    server = serve_parameters(service, "localhost:0", credentials)
     try:
-        yield f"localhost:{port}"
+        yield f"localhost:{server.port}"
     finally:
-        server.stop(0).wait()
+        server.stop()
 
 
 def trained_over_loopback(
@@ -113,3 +115,67 @@ def trained_over_loopback(
     devices.join()
     assert result is not None
     return result
+
+
+class Served:
+    """A run that is served in a thread, for tests that are its devices themselves."""
+
+    def __init__(self, config: Config, folder: Path, **options: Any) -> None:
+        self.said: list[str] = []
+        self.devices = options.pop("devices", None) or Devices(folder / "state")
+        self._port: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ended: list[dict[str, Any] | BaseException] = []
+        self._thread = threading.Thread(target=self._serve, args=(config, folder, options), daemon=True)
+        self._thread.start()
+        self.port = self._port.get(timeout=60)
+
+    def _serve(self, config: Config, folder: Path, options: dict[str, Any]) -> None:
+        try:
+            self._ended.append(
+                trained_over_loopback(
+                    config, folder, devices=self.devices, started=self._port.put, said=self.said, **options
+                )
+            )
+        except BaseException as error:
+            self._ended.append(error)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still served."""
+        return self._thread.is_alive()
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the end of the run, which must be a good one."""
+        self._thread.join(60)
+        assert self._ended, f"the run has not ended: {self.said[-5:]}"
+        if isinstance(self._ended[0], BaseException):
+            raise self._ended[0]
+        return self._ended[0]
+
+
+@contextmanager
+def channel_to(port: int, credentials: grpc.ChannelCredentials | None = None) -> Iterator[grpc.Channel]:
+    """A link to a server, as anybody may open one."""
+    address = f"localhost:{port}"
+    opened = (
+        grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
+    )
+    with opened as channel:
+        yield channel
+
+
+def answers(
+    channel: grpc.Channel, messages: Iterable[Any], method: str = "gapsl.v1.Training/Join"
+) -> list[wire.ToDevice | wire.ToHolder]:
+    """Say these to a server, then nothing more; return what it says, parts of tensors left out."""
+    kind = wire.ToDevice if method.endswith("Join") else wire.ToHolder
+    call = channel.stream_stream(f"/{method}")(
+        iter([one if isinstance(one, bytes) else one.SerializeToString() for one in messages]), timeout=30
+    )
+    found = [kind.FromString(data) for data in call]
+    return [one for one in found if one.WhichOneof("message") != "part"]
+
+
+def hello(name: str, protocol: int = 1) -> wire.FromDevice:
+    """Return the first word of a device."""
+    return wire.FromDevice(hello=wire.Hello(protocol=protocol, version="0.1", name=name))

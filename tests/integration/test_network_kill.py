@@ -1,4 +1,4 @@
-"""Any process of a fleet, killed with -9 at any moment and started again: the run ends as if nothing had been."""
+"""Any process of a fleet, killed with -9 at any moment and started again: the run ends as it would have."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def test_the_default_waits_for_all():
     "text",
     [
         "", "al", "all:3", "fraction", "fraction:", "fraction:0", "fraction:-1", "fraction:1.5",
-        "fraction:nan", "fraction:half", "deadline", "deadline:0", "deadline:-3", "deadline:inf", "deadline:nan",
-        "deadline:3s", "quorum:2",
+        "fraction:nan", "fraction:half", "deadline", "deadline:0", "deadline:-3", "deadline:inf",
+        "deadline:nan", "deadline:3s", "quorum:2",
     ],
 )  # fmt: skip
 def test_what_is_no_policy_is_refused_with_what_may_be_written(text):
