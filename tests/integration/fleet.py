@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,16 @@ class Fleet:
         words: Mapping[str, Any],
         *,
         parameters: bool = False,
+        joining: Sequence[str] = (),
         **options: Any,
     ) -> None:
         self.cli, self.folder = cli, folder
         self.words = {**WORDS, **words}
         self.port, self.run, self.state = free_port(), folder / "run", folder / "state"
         self.devices = [f"device-{number}" for number in range(self.words["devices"])]
-        self.names = [SERVER, *([PARAMETERS] if parameters else []), *self.devices]
+        # Names separated by commas are devices of one process.
+        self.joining = joining or self.devices
+        self.names = [SERVER, *([PARAMETERS] if parameters else []), *self.joining]
         self.options = {"patience": 60, **options}
         if parameters:
             self.halves, self.halves_port = folder / "halves", free_port()
@@ -76,7 +79,8 @@ class Fleet:
         if name == PARAMETERS:
             command = ["parameter-server", "--devices", str(len(self.devices)), "--state", str(self.halves)]
             return [*command, "--listen", f"localhost:{self.halves_port}"]
-        return ["join", "--server", f"localhost:{self.port}", "--name", name, "--state", str(self.state)]
+        names = [word for one in name.split(",") for word in ("--name", one)]
+        return ["join", "--server", f"localhost:{self.port}", *names, "--state", str(self.state)]
 
     @property
     def server(self) -> Command:
@@ -117,7 +121,7 @@ class Fleet:
         """Wait for the end of the run; devices must end well, too."""
         ended = self.server.wait()
         assert ended.code == 0, f"after {self.kills} kills: {ended.stderr[-2000:]}"
-        for name in self.devices:
+        for name in self.joining:
             process = self.processes[name]
             wait_until(lambda p=process: not p.running, f"the end of {name}", deadline=30)  # type: ignore[misc]
             assert process.code == 0, process.stderr[-2000:]
