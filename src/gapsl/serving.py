@@ -90,9 +90,8 @@ def check_served(config: Config, network: Network) -> None:
 
 def opened(out: Path, config: Config, network: Network) -> RunFolder:
     """Return the folder of a run, which is made if it is not there."""
-    if RunFolder(out).config_file.exists():
-        folder = RunFolder.open(out)
-    else:
+    folder = RunFolder(out)
+    if not folder.config_file.exists():
         folder = RunFolder.create(out, config, {})
     if not network_file(out).exists():
         write_text(network_file(out), yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
