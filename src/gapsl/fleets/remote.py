@@ -9,6 +9,7 @@ does not, the record says who went back where, so that the run can be replayed.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -438,8 +439,9 @@ class RemoteFleet:
         return ", ".join(away or slow) or "the devices"
 
     def _running(self) -> bool:
-        """Say whether everybody is there, so that a stop can wait for the end of the round."""
-        return all(line.session is not None for line in self._lines.values())
+        """Say whether enough are there for a round to end, so that a stop can wait for it."""
+        there = sum(line.session is not None for line in self._lines.values())
+        return self._begun and self._closing.closes(len(self._lines), there, math.inf)
 
 
 def batches_with_last(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, bool]]:

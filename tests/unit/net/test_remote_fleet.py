@@ -117,6 +117,20 @@ def test_a_stop_is_heard_while_somebody_is_away():
         told.fleet.gather()
 
 
+@pytest.mark.parametrize(
+    ("closing", "at_once"),
+    [("all", True), ("fraction:0.5", False), ("fraction:0.9", True), ("deadline:9", False)],
+)
+def test_a_stop_waits_for_the_end_of_a_round_if_enough_are_there(closing, at_once):
+    stops = []
+    told = Told(closing, stop=lambda: bool(stops), patience=0.3).begin()
+    told.leaves(0)
+    told.fleet._next()
+    stops.append(True)
+    with pytest.raises(Stopped if at_once else InputError):
+        told.fleet._next()
+
+
 def test_a_device_with_other_data_is_refused_and_the_others_are_waited_for(tmp_path):
     before = Told(path=tmp_path / "fleet.json").begin()
     told = Told(path=tmp_path / "fleet.json")
