@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from network import SMALL, trained_over_loopback
+from network import SMALL, Served, trained_over_loopback
+from processes import wait_until
 
+import gapsl
 from gapsl.api import compose
 from gapsl.cli.serve import settings_of
 from gapsl.errors import InputError
 from gapsl.net.settings import make_network
 from gapsl.serving import check_served, opened, stored_network
 from gapsl.training.folder import RunFolder
+from gapsl.training.observers import Observer
 
 CONFIG = compose(words={**SMALL, "method": "psl"})
 
@@ -58,3 +62,27 @@ def test_methods_that_cannot_be_served_say_what_is_missing() -> None:
         with pytest.raises(InputError, match="start a gapsl parameter-server, and name it with"):
             check_served(config, make_network({}))
         check_served(config, make_network({"parameter_server": "localhost:7444"}))
+
+
+def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    run = tmp_path / "run" / "run"
+
+    class Obstacle(Observer):
+        def round(self, record: Any) -> None:
+            if record["round"] == 1 and not served.devices.ended:
+                place = served.devices.state / run.read_text(encoding="utf-8")
+                place.mkdir(parents=True, exist_ok=True)
+                (place / "device-1").touch()  # a file where its folder has to be: it cannot write
+
+    config = compose(words={**SMALL, "method": "psl", "checkpoint_every": 2})
+    served = Served(config, tmp_path, observers=[Obstacle()])
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    wait_until(lambda: "device-1" in served.devices.ended, "the end of device-1")
+    error = str(served.devices.ended["device-1"])
+    assert "cannot write" in error and "make room, and start the device again" in error
+    assert served.running and set(served.devices.ended) == {"device-1"}
+
+    (served.devices.state / run.read_text(encoding="utf-8") / "device-1").unlink()
+    served.devices.start(served.port, "device-1")
+    result = served.result()
+    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
