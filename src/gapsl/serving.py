@@ -31,6 +31,7 @@ from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
 from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config, read_yaml
+from gapsl.training.fleet import Stopped
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
@@ -68,6 +69,8 @@ def train_remotely(
             if result is not None:
                 reason, finished = "the run is finished", True
             return result
+        except Stopped:  # while devices were waited for
+            return None
         finally:
             server.stop(reason, finished=finished)
 
@@ -87,17 +90,22 @@ def check_served(config: Config, network: Network) -> None:
 
 def opened(out: Path, config: Config, network: Network) -> RunFolder:
     """Return the folder of a run, which is made if it is not there."""
-    file = out / "network.yaml"
-    if not RunFolder(out).config_file.exists():
+    folder = RunFolder(out)
+    if not folder.config_file.exists():
         folder = RunFolder.create(out, config, {})
-        write_text(file, yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
-        return folder
-    return RunFolder.open(out)
+    if not network_file(out).exists():
+        write_text(network_file(out), yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
+    return folder
+
+
+def network_file(out: Path) -> Path:
+    """Return where a run has its settings of the network; a run killed when it was started may have none."""
+    return out / "network.yaml"
 
 
 def stored_network(out: Path) -> Network:
     """Return how a run that was served before goes over the network."""
-    return make_network(read_yaml(out / "network.yaml"))
+    return make_network(read_yaml(network_file(out)) if network_file(out).exists() else {})
 
 
 class Server:

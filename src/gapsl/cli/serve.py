@@ -16,7 +16,7 @@ from gapsl.files import write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.settings import Network, make_network
 from gapsl.reports.table import LEGEND, comparison
-from gapsl.serving import Listening, stored_network, train_remotely
+from gapsl.serving import Listening, network_file, stored_network, train_remotely
 from gapsl.simulation import INCIDENTAL
 from gapsl.training.config import Config, merge, parse_assignment, read_yaml
 from gapsl.training.folder import RunFolder
@@ -129,6 +129,9 @@ def settings_of(
                     f"{out} was started with {name} = {stored.resolved().get(name)}, not {value}; "
                     "leave out --config to go on with it, or choose another --out"
                 )
+    incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
+    if not network_file(out).exists():
+        return compose(stored, words=incidental), make_network(network)
     known = stored_network(out)
     now = make_network(merge(known.model_dump(mode="json"), network))
     for name in ("names", "activations", "gradients", "compression"):
@@ -137,5 +140,4 @@ def settings_of(
                 f"{out} was started with network.{name} = {getattr(known, name)}, not {getattr(now, name)}; "
                 "choose another --out for another run"
             )
-    incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
     return compose(stored, words=incidental), now

@@ -31,13 +31,14 @@ from gapsl.net.framing import Expected
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
-from gapsl.net.session import Answer, Answered, Due, Inbox, Joined, Left, Session
+from gapsl.net.session import Answer, Answered, Due, Event, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.training.fleet import Away, Rewind, Split, Stopped, Traffic, Whose
 
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 REMIND = 10.0  # seconds between two lines that say who is waited for
+SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
 
 @dataclass(frozen=True)
@@ -344,9 +345,14 @@ class RemoteFleet:
 
     def _answers(self, devices: Iterable[int], *, wait: bool = True) -> Iterator[Answered]:
         missing = set(devices)
+        until = None if wait else time.monotonic() + max(self._closing.seconds, SLOW)
         while missing:
-            event = self._next()
-            device = event.session.device if event is not None else -1
+            event = self._next(until)
+            if event is None:
+                for device in missing:
+                    self._cut_off(device)
+                return
+            device = event.session.device
             if (
                 isinstance(event, Answered)
                 and device in missing
@@ -356,6 +362,16 @@ class RemoteFleet:
                 yield event
             elif isinstance(event, Left | Joined) and device in missing and not wait:
                 missing.remove(device)
+
+    def _cut_off(self, device: int) -> None:
+        """End the link of a device that is connected, but silent; if it lives it comes back."""
+        line = self._lines[device]
+        line.owed.clear()
+        if line.session is not None:
+            line.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
+            line.session = None
+            self.departures[device] += 1
+            self._tell(f"{line.name} does not answer, and is not waited for")
 
     def _upload(self, event: Answered) -> Upload:
         assert isinstance(event.answer, wire.Upload)
@@ -394,8 +410,6 @@ class RemoteFleet:
             upload = event.answer
             size = upload.activations.bytes + 8 * len(upload.labels)  # as a device of this process counts
             self.traffic.add(event.session.device, sent=size)
-            if about(upload) != self._open:
-                self._lines[event.session.device].inform(late(upload.round, upload.turn))
         return event
 
     def _joined(self, device: int) -> None:
@@ -411,6 +425,7 @@ class RemoteFleet:
             return
         sharing = any(owed.kind == "share" for owed in line.owed)
         if (self._closing.waits and not beginning) or sharing or self._round == self._total_rounds:
+            line.owed.clear()  # it was asked before it left: no answer is on its way
             raise Rewind(f"{line.name} has come back without what it had in memory")
         self._begin(device)
 
@@ -431,6 +446,35 @@ class RemoteFleet:
     def _event(self, until: float | None) -> Happening | None:
         """Wait for an event and take note of who is there and what is answered."""
         given_up = time.monotonic() + self._patience
+        while (event := self._wait(until, given_up)) is not None:
+            line = self._lines[event.session.device]
+            if isinstance(event, Joined):
+                try:
+                    self._memory.check(
+                        event.session.device, event.ready, self._agreed.labels.stop, secret=self.headed
+                    )
+                except WireError as error:
+                    self._tell(f"{line.name} is refused: {error}")
+                    event.session.refuse(error)
+                    continue
+                line.session, line.ready, line.has = event.session, event.ready, set()
+                self._tell(f"{line.name} is here")
+                return event
+            if line.session is not event.session:  # of a connection that has ended
+                continue
+            if isinstance(event, Left):
+                line.session = None
+                self.departures[event.session.device] += 1
+                self._tell(f"{line.name} has left: {event.reason}")
+                return event
+            upload = event.answer
+            if isinstance(upload, wire.Upload) and about(upload) != self._open:
+                line.inform(late(upload.round, upload.turn))  # before what it is asked next
+            return Begun(event.session) if line.answered().kind == "begin" else event
+        return None
+
+    def _wait(self, until: float | None, given_up: float) -> Event | None:
+        """Wait for whatever a session has to say; None: the time is up."""
         reminded = time.monotonic()
         while True:
             if self._stop() and not self._running():
@@ -445,34 +489,11 @@ class RemoteFleet:
                 )
             try:
                 wait = min(0.5, given_up - now, *(() if until is None else (until - now,)))
-                event = self._inbox.get(timeout=max(0.001, wait))
-                break
+                return self._inbox.get(timeout=max(0.001, wait))
             except queue.Empty:
                 if now - reminded >= REMIND:
                     reminded = now
                     self._tell(f"waiting for {self._awaited()}")
-        line = self._lines[event.session.device]
-        if isinstance(event, Joined):
-            try:
-                self._memory.check(
-                    event.session.device, event.ready, self._agreed.labels.stop, secret=self.headed
-                )
-            except WireError as error:
-                self._tell(f"{line.name} is refused: {error}")
-                event.session.refuse(error)
-                return self._event(until)
-            line.session, line.ready, line.has = event.session, event.ready, set()
-            self._tell(f"{line.name} is here")
-        elif line.session is not event.session:  # of a connection that has ended
-            return self._event(until)
-        elif isinstance(event, Left):
-            line.session = None
-            self.departures[event.session.device] += 1
-            self._tell(f"{line.name} has left: {event.reason}")
-        else:
-            if line.answered().kind == "begin":
-                return Begun(event.session)
-        return event
 
     def _awaited(self) -> str:
         away = [line.name for line in self._lines.values() if line.session is None]
@@ -480,8 +501,9 @@ class RemoteFleet:
         return ", ".join(away or slow) or "the devices"
 
     def _running(self) -> bool:
-        """Say whether everybody is there, so that a stop can wait for the end of the round."""
-        return all(line.session is not None for line in self._lines.values())
+        """Say whether enough are there for a round to end, so that a stop can wait for it."""
+        there = sum(line.session is not None for line in self._lines.values())
+        return self._begun and self._closing.closes(len(self._lines), there, math.inf)
 
 
 def batches_with_last(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, bool]]:

@@ -28,6 +28,7 @@ OPTIONS = (
     ("grpc.max_send_message_length", LARGEST_MESSAGE),
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_SECONDS * 1000),  # else a minute, whatever the line above says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),

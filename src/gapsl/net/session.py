@@ -81,9 +81,10 @@ class Session:
     def command(
         self, message: wire.ToDevice, due: Due | None = None, payload: Sequence[memoryview] = ()
     ) -> None:
-        """Send a command and the bytes of its tensor; what is due for it will come as an event."""
-        with self._lock:
-            self._due = due
+        """Send a command and the bytes of its tensor; what is due for it, if anything, comes as an event."""
+        if due is not None:  # else what was due before still is
+            with self._lock:
+                self._due = due
         self._outgoing.put(framed(message, payload))
 
     def close(self, last: wire.ToDevice | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -43,13 +44,16 @@ class Store:
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob(".draft-*"):  # by a process that was killed
+                left.unlink(missing_ok=True)
             save_file(plain, draft, metadata={"generation": str(generation), "sha256": digest(plain)})
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.replace(final)
             fsync_folder(self.folder)
         except (OSError, SafetensorError) as error:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
             raise InputError(
                 f"cannot write {final}: {error}; make room, and start the device again"
             ) from None

@@ -1,0 +1,395 @@
+"""Who may take part in a run, and what becomes of those who may not: told why, while the others go on."""
+
+from __future__ import annotations
+
+import gc
+import queue
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives import serialization
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from network import SMALL, Devices, Served, answers, channel_to, hello, parameter_server
+from processes import wait_until
+
+import gapsl
+from gapsl.api import compose
+from gapsl.cli.networking import identify_by
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.agent import Refused
+from gapsl.net.identity.authority import Authority
+from gapsl.net.identity.certificates import Pair, new_ca, new_device
+from gapsl.net.identity.credentials import device_credentials, server_credentials
+from gapsl.net.identity.peers import Peers
+from gapsl.net.shared import SharedWorkplace
+from gapsl.training.observers import Observer
+
+NAMES = ("device-0", "device-1", "device-2")
+LONG_AGO = datetime.now(UTC) - timedelta(days=400)
+
+
+def refusal(channel: grpc.Channel, messages: Iterable[Any], **more: Any) -> tuple[str, str]:
+    """Return why a stream was refused: the reason's name, and what a person reads."""
+    last = answers(channel, messages, **more)[-1].refusal
+    return wire.Reason.Name(last.reason), last.message
+
+
+# --- mutual TLS, with real certificates
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority.create(tmp_path / "certs")
+    for server in ("server", "parameter-server"):
+        made.issue_server(server, ["localhost"])
+    for device in NAMES:
+        made.issue_device(device)
+    return made
+
+
+@pytest.fixture
+def ca(authority: Authority) -> Pair:
+    key: Any = serialization.load_pem_private_key((authority.folder / "ca-key.pem").read_bytes(), None)
+    return Pair(authority.certificate, key)
+
+
+class Guarded:
+    """What a run with certificates is served with."""
+
+    def __init__(self, authority: Authority, folder: Path) -> None:
+        self.folder = authority.folder
+        self.devices = Devices(folder / "state", self.device)
+        self.serving = {
+            "devices": self.devices,
+            "credentials": server_credentials(self.folder),
+            "identify": identify_by(Peers(self.folder)),
+        }
+
+    def device(self, name: str) -> grpc.ChannelCredentials:
+        """Return what a device calls with."""
+        return device_credentials(self.folder, name)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the parameter server is served with."""
+        return {
+            "credentials": server_credentials(self.folder, "parameter-server"),
+            "identify": identify_by(Peers(self.folder)),
+        }
+
+
+def credentials_of(ca_pem: bytes, pair: Pair) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(ca_pem, pair.key_pem, pair.certificate_pem)
+
+
+def code_of(port: int, credentials: grpc.ChannelCredentials | None) -> grpc.StatusCode:
+    with channel_to(port, credentials) as channel, pytest.raises(grpc.RpcError) as error:
+        answers(channel, [hello("device-0")])
+    return error.value.code()
+
+
+def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them(
+    authority: Authority, ca: Pair, tmp_path: Path
+) -> None:
+    config = compose(words={**SMALL, "method": "sfl", "sfl": {"interval": 2}})
+    guarded = Guarded(authority, tmp_path)
+    trusted = authority.certificate.public_bytes(serialization.Encoding.PEM)
+    authority.issue_device("stranger")
+    authority.issue_device("lost")
+    lost = guarded.device("lost")
+    authority.revoke("lost")
+    with parameter_server(tmp_path / "halves", 3, **guarded.parameters()) as address:
+        served = Served(config, tmp_path, network={"parameter_server": address}, **guarded.serving)
+        guarded.devices.start(served.port, "device-0", "device-1")
+        wait_until(lambda: "device-0 is here" in served.said, "device-0 is there")
+
+        # The handshake refuses who has no certificate that is ours and valid.
+        handshakes = {
+            "wrong CA": credentials_of(trusted, new_device(new_ca(), "device-0")),
+            "expired": credentials_of(trusted, new_device(ca, "device-0", now=LONG_AGO)),
+            "no certificate": grpc.ssl_channel_credentials(trusted),
+            "plain text": None,
+        }
+        for who, credentials in handshakes.items():
+            assert code_of(served.port, credentials) == grpc.StatusCode.UNAVAILABLE, who
+
+        # The server refuses who is not who it says, or not of this run, and says so.
+        with channel_to(served.port, lost) as channel:
+            assert refusal(channel, [hello("lost")]) == (
+                "IDENTITY", "the certificate of lost is revoked; issue a new one to let lost in again",
+            )  # fmt: skip
+        with channel_to(served.port, guarded.device("stranger")) as channel:
+            reason, said = refusal(channel, [hello("stranger")])
+            assert reason == "NOT_LISTED"
+            assert said == "'stranger' is not a device of this run; it has device-0, device-1, device-2"
+            reason, said = refusal(channel, [hello("device-2")])
+            assert reason == "IDENTITY"
+            assert said == "the certificate is that of 'stranger', the device says it is 'device-2'"
+        with channel_to(served.port, guarded.device("device-0")) as channel:
+            reason, said = refusal(channel, [hello("device-0")])
+            assert reason == "TWICE" and "'device-0' is connected already" in said
+            assert refusal(channel, [hello("device-1")])[0] == "IDENTITY"
+            reason, said = refusal(channel, [hello("device-0", protocol=99)])
+            assert reason == "VERSION"
+            assert "speaks protocol 1, the device 99" in said and "install the same gapsl on both" in said
+
+        # And so does the parameter server.
+        port, method = int(address.rpartition(":")[2]), "gapsl.v1.Parameters/Share"
+        assert code_of(port, handshakes["wrong CA"]) == grpc.StatusCode.UNAVAILABLE
+        with channel_to(port, guarded.device("device-0")) as channel:
+            found = [
+                refusal(channel, [announce(name, number, protocol)], method=method)[0]
+                for name, number, protocol in (
+                    ("device-1", 1, 1), ("device-0", 1, 1), ("device-0", 0, 2), ("stranger", 0, 1),
+                )
+            ]  # fmt: skip
+        assert found == ["IDENTITY", "IDENTITY", "VERSION", "IDENTITY"]
+
+        assert served.running
+        guarded.devices.start(served.port, "device-2")
+        result = served.result()
+    assert set(guarded.devices.ended.values()) == {"the run is finished"}
+    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+
+
+def announce(name: str, device: int, protocol: int) -> wire.FromHolder:
+    about = wire.Announce(
+        protocol=protocol,
+        name=name,
+        device=device,
+        run="run",
+        transfer="a-1-1",
+        weights={device: 1.0},
+        tensors=1,
+    )
+    return wire.FromHolder(announce=about)
+
+
+def test_a_device_that_is_revoked_in_mid_run_is_turned_out_until_it_has_a_new_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
+    class Revoking(Observer):
+        def round(self, record: Any) -> None:
+            if record["round"] == 3 and not guarded.devices.ended:
+                authority.revoke("device-1")
+
+    config = compose(words={**SMALL, "method": "psl", "rounds": 8})
+    guarded = Guarded(authority, tmp_path)
+    served = Served(config, tmp_path, observers=[Revoking()], **guarded.serving)
+    guarded.devices.start(served.port, *NAMES)
+    wait_until(lambda: "device-1" in guarded.devices.ended, "the end of device-1")
+    ended = guarded.devices.ended["device-1"]
+    assert isinstance(ended, Refused) and "the certificate of device-1 is revoked" in str(ended)
+    assert served.running and set(guarded.devices.ended) == {"device-1"}, "the others wait"
+
+    authority.issue_device("device-1", force=True)
+    guarded.devices.start(served.port, "device-1")
+    result = served.result()
+    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+
+
+# --- whatever anybody sends
+
+FEW = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+MANY = settings(FEW, max_examples=10_000)
+
+NUMBERS = st.sampled_from([-(2**31), -1, 0, 1, 2, 7, 2**31 - 1])
+LARGE = st.sampled_from([-(2**63), -1, 0, 1, 8, 400, 2**40, 2**63 - 1])
+TENSORS = st.builds(
+    wire.Tensor,
+    dtype=st.integers(0, 4),
+    shape=st.lists(LARGE, max_size=5),
+    codec=st.integers(0, 5),
+    compression=st.integers(0, 2),
+    bytes=LARGE,
+)
+LABELS = st.lists(NUMBERS, max_size=9)
+NAMED = st.text(max_size=30) | st.sampled_from(NAMES)
+READY = st.builds(
+    wire.Ready,
+    samples=LARGE,
+    label_counts=st.lists(LARGE, max_size=9),
+    batches_per_pass=LARGE,
+    generation=LARGE,
+    round=NUMBERS,
+    turn=NUMBERS,
+    waiting=st.booleans(),
+)
+DEVICE_WORDS = st.one_of(
+    st.builds(wire.Hello, protocol=NUMBERS, version=st.text(max_size=30), name=NAMED),
+    READY,
+    st.builds(wire.Upload, round=NUMBERS, turn=NUMBERS, activations=TENSORS, labels=LABELS),
+    st.builds(wire.Scored, batch=NUMBERS, last=st.booleans(), activations=TENSORS, labels=LABELS),
+    st.builds(wire.Done, size=LARGE),
+    st.builds(wire.Status, drift=st.floats(), sha256=st.text(max_size=9)),
+    st.builds(wire.Failed, reason=st.text(max_size=300)),
+    st.builds(wire.Part, data=st.binary(max_size=64)),
+).map(lambda word: wire.FromDevice(**{type(word).__name__.lower(): word}))
+FRAMES = DEVICE_WORDS.map(lambda message: message.SerializeToString()) | st.binary(max_size=64)
+HOLDER_WORDS = (
+    st.builds(
+        wire.Announce, protocol=st.sampled_from([1, 1, 1, 2]), name=st.sampled_from([*NAMES, "x"]),
+        device=st.sampled_from([0, 0, 1, -1, 2**31 - 1]), run=st.sampled_from(["run", "", "../..", "a/b"]),
+        transfer=st.sampled_from(["a-1-1", "..", "b-2-2"]), fetch=st.just(False), tensors=NUMBERS,
+        weights=st.dictionaries(NUMBERS, st.floats(), max_size=3),
+    ).map(lambda m: wire.FromHolder(announce=m))
+    | st.builds(wire.Named, name=st.text(max_size=9), tensor=TENSORS).map(lambda m: wire.FromHolder(named=m))
+    | st.builds(wire.Part, data=st.binary(max_size=64)).map(lambda m: wire.FromHolder(part=m))
+)  # fmt: skip
+HOLDER_FRAMES = HOLDER_WORDS.map(lambda message: message.SerializeToString()) | st.binary(max_size=64)
+REASONS = set(wire.Reason.values()) - {wire.REASON_UNKNOWN}
+
+
+def memory_taken() -> int:
+    """Return the bytes of memory that this process has."""
+    gc.collect()
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def send_bad_frames(tmp_path: Path, how: settings) -> None:
+    """Let a server wait for its last device while that one sends anything; then it comes properly."""
+    config = compose(words={**SMALL, "method": "psl"})
+    served = Served(config, tmp_path)
+    served.devices.start(served.port, "device-0", "device-1")
+    wait_until(lambda: {"device-0 is here", "device-1 is here"} <= set(served.said), "two devices")
+    taken: list[int] = []
+
+    with channel_to(served.port) as channel:
+
+        @how
+        @given(st.booleans(), st.lists(FRAMES, min_size=1, max_size=4))
+        def bad_frames(introduced: bool, frames: list[bytes]) -> None:
+            said = answers(channel, [*([hello("device-2")] if introduced else []), *frames])
+            for word in said[:-1]:
+                assert word.WhichOneof("message") == "welcome"
+            if said and said[-1].WhichOneof("message") == "refusal":
+                assert said[-1].refusal.message and len(said[-1].refusal.message) < 1000
+            taken.append(memory_taken() if len(taken) % 100 == 99 else 0)
+
+        bad_frames()
+        assert len(taken) >= how.max_examples
+    served.devices.start(served.port, "device-2")
+    assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    measured = [size for size in taken if size]
+    assert max(measured) - measured[0] < 32 << 20, f"memory grew: {[size >> 20 for size in measured]} MiB"
+
+
+def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
+    send_bad_frames(tmp_path, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_bad_frames_harm_nobody(tmp_path: Path) -> None:
+    send_bad_frames(tmp_path, MANY)
+
+
+def share_bad_frames(tmp_path: Path, how: settings) -> None:
+    with parameter_server(tmp_path / "halves", 3) as address:
+        with channel_to(int(address.rpartition(":")[2])) as channel:
+
+            @how
+            @given(st.lists(HOLDER_FRAMES, min_size=1, max_size=4))
+            def bad_frames(frames: list[bytes]) -> None:
+                said = answers(channel, frames, method="gapsl.v1.Parameters/Share")
+                assert len(said) == 1
+                assert said[0].WhichOneof("message") == "finished" or said[0].refusal.reason in REASONS
+
+            bad_frames()
+        config = compose(words={**SMALL, "method": "sfl", "sfl": {"interval": 2}})
+        served = Served(config, tmp_path, network={"parameter_server": address})
+        served.devices.start(served.port, *NAMES)
+        served.result()
+    outside = {path.name for path in tmp_path.iterdir()}
+    assert outside == {"halves", "run", "state"}, "no name has led anywhere else"
+
+
+def test_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
+    share_bad_frames(tmp_path, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
+    share_bad_frames(tmp_path, MANY)
+
+
+# --- a device that is one of us, until it is not
+
+
+class Impostor:
+    """A device that behaves until it is asked for its activations."""
+
+    def __init__(
+        self, channel: grpc.Channel, name: str, instead: Callable[[wire.Forward], wire.FromDevice]
+    ) -> None:
+        self._instead = instead
+        self._words: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._call = channel.stream_stream("/gapsl.v1.Training/Join")(iter(self._words.get, None), timeout=60)
+        self._say(hello(name))
+
+    def _say(self, word: wire.FromDevice) -> None:
+        self._words.put(word.SerializeToString())
+
+    def run(self) -> wire.Refusal:
+        """Take part until the server has had enough."""
+        for data in self._call:
+            command = wire.ToDevice.FromString(data)
+            kind = command.WhichOneof("message")
+            if kind == "welcome":
+                info = SharedWorkplace(command.welcome, None).info
+                self._say(
+                    wire.FromDevice(
+                        ready=wire.Ready(
+                            samples=info.samples,
+                            label_counts=info.label_counts,
+                            batches_per_pass=info.batches_per_pass,
+                        )
+                    )
+                )
+            elif kind in ("begin", "save"):
+                self._say(wire.FromDevice(done=wire.Done()))
+            elif kind == "forward":
+                self._say(self._instead(command.forward))
+            elif kind == "refusal":
+                self._words.put(None)
+                return command.refusal
+        raise AssertionError("the stream ended without a word")
+
+
+def upload(round: int, shape: tuple[int, ...]) -> wire.FromDevice:
+    tensor = wire.Tensor(dtype=wire.FLOAT32, shape=shape, codec=wire.PLAIN, bytes=32)
+    return wire.FromDevice(upload=wire.Upload(round=round, activations=tensor, labels=[0] * 8))
+
+
+BAD = {
+    "LATE": lambda asked: upload(asked.round - 1, (8, 1)),
+    "MALFORMED": lambda asked: wire.FromDevice(done=wire.Done()),
+    "TOO_MUCH": lambda asked: upload(asked.round, (8, 2**40, 1, 1)),
+    "REASON_UNKNOWN": lambda asked: wire.FromDevice(failed=wire.Failed(reason="no battery")),
+}
+
+
+@pytest.mark.parametrize("closing", ["all", "fraction:0.6"])
+def test_a_device_that_turns_bad_in_a_round_is_refused_and_the_others_go_on(
+    closing: str, tmp_path: Path
+) -> None:
+    rounds = 5 if closing == "all" else 100
+    config = compose(words={**SMALL, "method": "psl", "rounds": rounds, "evaluate_every": rounds})
+    served = Served(config, tmp_path, network={"closing": closing})
+    served.devices.start(served.port, "device-0", "device-1")
+    for reason, instead in BAD.items():
+        with channel_to(served.port) as channel:
+            found = Impostor(channel, "device-2", instead).run()
+        assert wire.Reason.Name(found.reason) == reason, found.message
+        assert found.message
+    assert served.running
+    served.devices.start(served.port, "device-2")
+    result = served.result()
+    if closing == "all":
+        assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]

@@ -1,0 +1,95 @@
+"""Fleets under more kills, and of more devices, than `make test` has time for."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from fleet import SERVER, Fleet
+from processes import Launcher, records_of, result_of, rounds_done, weights_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+KILLS = 20  # of each of the runs below: 120 in all
+WORDS = {
+    "gapsl": {"method": "gapsl", "participation": 0.7},
+    "psl": {"method": "psl", "device_optimizer": {"name": "adamw"}},
+    "sfl": {"method": "sfl", "sfl": {"interval": 3}},
+    "vanilla": {"method": "vanilla", "vanilla": {"turn": "batch"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "closing"),
+    [
+        ("gapsl", "all"),
+        ("sfl", "all"),
+        ("vanilla", "all"),
+        ("gapsl", "fraction:0.6"),
+        ("psl", "deadline:0.3"),
+        ("sfl", "deadline:0.5"),
+    ],
+)
+def test_kills_at_random_moments(cli: Launcher, tmp_path: Path, method: str, closing: str) -> None:
+    chance = random.Random(f"{method} {closing}")
+    kills = runs = 0
+    while kills < KILLS:
+        folder = tmp_path / f"run-{runs}"
+        folder.mkdir()
+        parameters = method in ("sfl", "vanilla")
+        words = {**WORDS[method], "rounds": 80, "evaluate_every": 40}
+        with Fleet(cli, folder, words, parameters=parameters, closing=closing) as fleet:
+            fleet.start()
+            for _ in range(10):
+                time.sleep(chance.uniform(0.1, 1.5))
+                name = chance.choice([*fleet.names, SERVER])
+                if not fleet.server.running:
+                    break
+                if not fleet.processes[name].running:  # the run is over for it
+                    continue
+                fleet.kill(name)
+                time.sleep(chance.choice([0.0, 0.0, 0.6]))
+                fleet.start(name)
+            fleet.finish()
+            assert [r["round"] for r in records_of(fleet.run)] == list(range(1, words["rounds"] + 1))
+            if closing == "all":
+                assert weights_of(fleet.run) == fleet.undisturbed()
+            else:
+                print(fleet.replayed())
+            kills += fleet.kills
+        runs += 1
+    print(f"{method}, {closing}: {kills} kills in {runs} runs")
+
+
+def test_hangs_and_kills_where_a_fraction_is_enough(cli: Launcher, tmp_path: Path) -> None:
+    with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 60}, closing="fraction:0.6") as fleet:
+        fleet.start()
+        fleet.until_round(3)
+        fleet.pause("device-2")  # its link is found dead at the first checkpoint
+        fleet.until_round(20)
+        fleet.kill_and_start("device-0")
+        fleet.go_on("device-2")
+        fleet.until_round(40)
+        fleet.kill_and_start(SERVER)
+        fleet.finish()
+        assert "the same weights, bit for bit" in fleet.replayed()
+
+
+def test_a_hundred_devices_for_fifty_rounds(cli: Launcher, tmp_path: Path) -> None:
+    hosts = [",".join(f"device-{10 * host + one}" for one in range(10)) for host in range(10)]
+    words = {
+        "method": "gapsl", "devices": 100, "rounds": 50, "evaluate_every": 50, "checkpoint_every": 25,
+        "partition": "iid", "batch_size": 4, "train_samples": 1200,
+    }  # fmt: skip
+    with Fleet(cli, tmp_path, words, joining=hosts) as fleet:
+        begun = time.monotonic()
+        fleet.start()
+        fleet.until_round(20)
+        fleet.kill_and_start(hosts[3])
+        fleet.finish()
+        assert rounds_done(fleet.run) == 50
+        assert len(result_of(fleet.run)["final"]["bytes_sent"]) == 100
+        print(f"100 devices, 50 rounds: {time.monotonic() - begun:.0f} s")
+        assert weights_of(fleet.run) == fleet.undisturbed()

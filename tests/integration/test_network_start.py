@@ -1,0 +1,88 @@
+"""A server's folder, from its first moment on: started again, it goes on with what it was started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network import SMALL, Served, trained_over_loopback
+from processes import wait_until
+
+import gapsl
+from gapsl.api import compose
+from gapsl.cli.serve import settings_of
+from gapsl.errors import InputError
+from gapsl.net.settings import make_network
+from gapsl.serving import check_served, opened, stored_network
+from gapsl.training.folder import RunFolder
+from gapsl.training.observers import Observer
+
+CONFIG = compose(words={**SMALL, "method": "psl"})
+
+
+def test_a_server_killed_before_its_network_was_written_is_started_again_by_the_same_command(
+    tmp_path: Path,
+) -> None:
+    RunFolder.create(tmp_path / "run", CONFIG, {})
+    asked = {"names": ["a", "b", "c"], "activations": "fp16"}
+    config, network = settings_of(None, None, {}, asked, tmp_path / "run")
+    assert config == CONFIG
+    assert network.names == ("a", "b", "c") and network.activations == "fp16"
+    opened(tmp_path / "run", config, network)
+    assert stored_network(tmp_path / "run") == network
+
+
+def test_settings_of_the_network_that_devices_rely_on_stay_as_they_were(tmp_path: Path) -> None:
+    opened(tmp_path / "run", CONFIG, make_network({"activations": "fp16", "patience": 5}))
+    config, network = settings_of(None, None, {}, {"patience": 60}, tmp_path / "run")
+    assert (config, network.activations, network.patience) == (CONFIG, "fp16", 60)
+    for changed in ({"activations": "int8"}, {"names": ["a", "b", "c"]}, {"compression": "zstd"}):
+        with pytest.raises(InputError, match=r"was started with network.*choose another --out"):
+            settings_of(None, None, {}, changed, tmp_path / "run")
+
+
+def test_another_configuration_is_not_the_same_run(tmp_path: Path) -> None:
+    opened(tmp_path / "run", CONFIG, make_network({}))
+    (tmp_path / "run.yaml").write_text("method: gapsl\n", encoding="utf-8")
+    with pytest.raises(InputError, match="was started with method = psl, not gapsl"):
+        settings_of(tmp_path / "run.yaml", None, {}, {}, tmp_path / "run")
+
+
+def test_a_run_that_is_finished_stays_as_it_is(tmp_path: Path) -> None:
+    first = trained_over_loopback(CONFIG, tmp_path)
+    assert trained_over_loopback(CONFIG, tmp_path, started=lambda port: None) == first
+
+
+def test_methods_that_cannot_be_served_say_what_is_missing() -> None:
+    with pytest.raises(InputError, match="central has all data in one place, so there is nothing to serve"):
+        check_served(compose(words={"method": "central"}), make_network({}))
+    for method in ("sfl", "vanilla"):
+        config = compose(words={"method": method})
+        with pytest.raises(InputError, match="start a gapsl parameter-server, and name it with"):
+            check_served(config, make_network({}))
+        check_served(config, make_network({"parameter_server": "localhost:7444"}))
+
+
+def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    run = tmp_path / "run" / "run"
+
+    class Obstacle(Observer):
+        def round(self, record: Any) -> None:
+            if record["round"] == 1 and not served.devices.ended:
+                place = served.devices.state / run.read_text(encoding="utf-8")
+                place.mkdir(parents=True, exist_ok=True)
+                (place / "device-1").touch()  # a file where its folder has to be: it cannot write
+
+    config = compose(words={**SMALL, "method": "psl", "checkpoint_every": 2})
+    served = Served(config, tmp_path, observers=[Obstacle()])
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    wait_until(lambda: "device-1" in served.devices.ended, "the end of device-1")
+    error = str(served.devices.ended["device-1"])
+    assert "cannot write" in error and "make room, and start the device again" in error
+    assert served.running and set(served.devices.ended) == {"device-1"}
+
+    (served.devices.state / run.read_text(encoding="utf-8") / "device-1").unlink()
+    served.devices.start(served.port, "device-1")
+    result = served.result()
+    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]

@@ -1,0 +1,263 @@
+"""The server's fleet, event by event: who is waited for, who is answered late, and who is cut off."""
+
+import pytest
+import torch
+
+from gapsl.errors import InputError
+from gapsl.fleets import remote
+from gapsl.fleets.remote import RemoteFleet
+from gapsl.net import wire_pb2 as wire
+from gapsl.net.agreed import Agreed
+from gapsl.net.closing import parse_closing
+from gapsl.net.line import late
+from gapsl.net.memory import Memory
+from gapsl.net.roster import Roster
+from gapsl.net.session import Answered, Inbox, Joined, Left, Session
+from gapsl.strategies.exchange import Exchange
+from gapsl.training.fleet import Rewind, Stopped
+
+NAMES = ("cam", "mic")
+READY = {"samples": 3, "label_counts": [1, 2], "batches_per_pass": 1}
+HEADER = wire.Tensor(dtype=wire.FLOAT32, shape=[2, 5], codec=wire.PLAIN, bytes=40)
+
+
+class Told:
+    """A fleet without a network: the test says what sessions say, and sees what they are told."""
+
+    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None):
+        self.inbox, self.said = Inbox(), []
+        self.memory = Memory(path, NAMES)
+        self.fleet = RemoteFleet(
+            Roster(NAMES, self.inbox),
+            self.inbox,
+            Agreed(wire.FLOAT32, (5,), 2, 8, range(2)),
+            self.memory,
+            closing=parse_closing(closing),
+            total_rounds=9,
+            merges=False,
+            patience=patience,
+            stop=stop,
+            tell=self.said.append,
+        )
+        self.sessions = {}
+
+    def joins(self, device, **ready):
+        self.sessions[device] = Session(device, NAMES[device], self.inbox)
+        self.inbox.put(Joined(self.sessions[device], wire.Ready(**{**READY, **ready})))
+
+    def leaves(self, device):
+        self.inbox.put(Left(self.sessions[device], "the link broke"))
+
+    def answers(self, device, answer, tensor=None, labels=None):
+        self.inbox.put(Answered(self.sessions[device], answer, tensor, labels))
+
+    def uploads(self, device, round, turn=0):
+        upload = wire.Upload(round=round, turn=turn, activations=HEADER, labels=[0, 1])
+        self.answers(device, upload, torch.zeros(2, 5), torch.tensor([0, 1]))
+
+    def told(self, device):
+        """Return what a session was told so far, and end it."""
+        self.sessions[device].close()
+        return [m for m in self.sessions[device].outgoing() if not isinstance(m, memoryview)]
+
+    def begin(self):
+        """Let both devices join and begin from the start."""
+        for device in (0, 1):
+            self.joins(device)
+        self.fleet.gather()
+        for device in (0, 1):
+            self.answers(device, wire.Done())
+        self.fleet.load(None, 0)
+        if not self.inbox.empty():  # a run that does not wait has not heard that they have begun
+            for _ in NAMES:
+                self.fleet._next()
+        return self
+
+
+def kinds(messages):
+    return [message.WhichOneof("message") for message in messages]
+
+
+ROUND = Exchange((0, 1), 0)
+
+
+# --- who is waited for
+
+
+def test_everybody_is_waited_for_at_the_start():
+    told = Told()
+    told.joins(1)
+    told.joins(0)
+    told.fleet.gather()
+    assert set(told.fleet.devices) == {0, 1}
+    assert told.said == ["mic is here", "cam is here"]
+
+
+def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
+    monkeypatch.setattr(remote, "REMIND", 0.0)
+    told = Told(patience=0.7)
+    told.joins(0)
+    with pytest.raises(InputError, match="nothing from mic for 1 s; nothing is lost: start who is away"):
+        told.fleet.gather()
+    assert "waiting for mic" in told.said
+
+
+def test_visits_that_mean_nothing_are_not_news(monkeypatch):
+    told = Told(patience=0.5)
+    visitor = Session(1, "mic", told.inbox)
+    for _ in range(3000):
+        told.inbox.put(Left(visitor, "it closed its stream"))
+    with pytest.raises(InputError, match="nothing from cam, mic"):
+        told.fleet.gather()
+
+
+def test_a_stop_is_heard_while_somebody_is_away():
+    told = Told(stop=lambda: True)
+    with pytest.raises(Stopped):
+        told.fleet.gather()
+
+
+@pytest.mark.parametrize(
+    ("closing", "at_once"),
+    [("all", True), ("fraction:0.5", False), ("fraction:0.9", True), ("deadline:9", False)],
+)
+def test_a_stop_waits_for_the_end_of_a_round_if_enough_are_there(closing, at_once):
+    stops = []
+    told = Told(closing, stop=lambda: bool(stops), patience=0.3).begin()
+    told.leaves(0)
+    told.fleet._next()
+    stops.append(True)
+    with pytest.raises(Stopped if at_once else InputError):
+        told.fleet._next()
+
+
+def test_a_device_with_other_data_is_refused_and_the_others_are_waited_for(tmp_path):
+    before = Told(path=tmp_path / "fleet.json").begin()
+    told = Told(path=tmp_path / "fleet.json")
+    assert told.fleet.devices == before.fleet.devices
+    told.joins(0, label_counts=[2, 1])
+    refused = told.sessions[0]
+    told.joins(1)
+    told.joins(0)
+    told.fleet.gather()
+    refused.close()
+    assert next(refused.outgoing()).refusal.reason == wire.OTHER_DATA
+    assert "cam is refused: the data are not those that the run began with" in told.said[0]
+
+
+# --- a round
+
+
+def test_uploads_are_given_as_they_arrive():
+    told = Told().begin()
+    told.uploads(1, 1)
+    told.uploads(0, 1)
+    assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1, 0]
+    assert told.fleet.traffic.sent == {0: 40 + 16, 1: 40 + 16}
+    assert told.fleet.happened() == {}
+
+
+def test_a_fraction_closes_without_the_rest_and_says_who_that_was():
+    told = Told("fraction:0.5").begin()
+    told.uploads(1, 1)
+    assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
+    assert told.fleet.happened() == {"absent": [(0, 0)]}
+
+
+def test_who_is_late_is_told_so_before_it_is_asked_for_anything_else():
+    told = Told("fraction:0.5").begin()
+    told.uploads(1, 1)
+    list(told.fleet.collect(1, ROUND))
+    told.uploads(0, 1)  # late, while the checkpoint is asked for
+    told.answers(1, wire.Done())
+    told.answers(0, wire.Done())
+    told.fleet.save(None, 1)
+    commands = told.told(0)
+    assert kinds(commands) == ["begin", "forward", "backward", "save"]
+    assert commands[2] == late(1, 0)
+
+
+def test_who_still_owes_an_upload_is_not_asked_for_another():
+    told = Told("fraction:0.5").begin()
+    for round in (1, 2, 3):
+        told.uploads(1, round)
+        list(told.fleet.collect(round, ROUND))
+    assert kinds(told.told(0)) == ["begin", "forward"]
+
+
+def test_a_device_that_left_and_came_back_is_asked_again():
+    told = Told().begin()
+    told.leaves(0)
+    told.uploads(1, 1)
+    uploads = told.fleet.collect(1, ROUND)
+    assert next(uploads).device == 1
+    told.joins(0, generation=told.memory.lineage.current)
+    told.uploads(0, 1)
+    assert [upload.device for upload in uploads] == [0]
+    assert kinds(told.told(0)) == ["forward"]
+
+
+# --- going back
+
+
+def test_a_device_without_its_memory_takes_all_back_where_all_are_waited_for():
+    told = Told().begin()
+    told.leaves(0)
+    told.joins(0)
+    with pytest.raises(Rewind, match="cam has come back without what it had in memory"):
+        list(told.fleet.collect(1, ROUND))
+
+
+def test_going_back_does_not_wait_for_what_was_asked_before_the_device_was_killed():
+    told = Told().begin()
+    told.leaves(0)
+    told.joins(0)
+    with pytest.raises(Rewind):  # cam owes its upload
+        list(told.fleet.collect(1, ROUND))
+    told.uploads(1, 1)  # was on its way
+    told.answers(0, wire.Done())
+    told.answers(1, wire.Done())
+    told.fleet.load(None, 0)
+    assert kinds(told.told(0)) == ["begin"]
+    assert kinds(told.told(1)) == ["begin", "forward", "begin"]
+
+
+def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so():
+    told = Told("fraction:0.5").begin()
+    told.fleet._memory.begin(5)
+    told.leaves(0)
+    told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.lineage.current)])
+    told.uploads(1, 7)
+    assert [upload.device for upload in told.fleet.collect(7, ROUND)] == [1]
+    assert told.fleet.happened() == {"absent": [(0, 0)], "restored_before": {0: 5}}
+    assert [command.begin.round for command in told.told(0)] == [5]
+
+
+def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
+    told = Told("fraction:0.5").begin()
+    told.uploads(0, 1)
+    list(told.fleet.collect(1, ROUND))
+    told.leaves(0)
+    told.joins(0)
+    told.fleet._next()
+    told.fleet._next()
+    told.fleet._lines[0].inform(late(1, 0))
+    assert told.sessions[0]._due.kind == "done"
+
+
+# --- a device that hangs
+
+
+def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
+    monkeypatch.setattr(remote, "SLOW", 0.1)
+    told = Told("deadline:0.05").begin()
+    told.uploads(1, 1)
+    assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
+    told.answers(1, wire.Done())
+    told.fleet.save(None, 1)
+    last = told.told(0)[-1]
+    assert last.refusal.reason == wire.LATE and "join again" in last.refusal.message
+    assert "cam does not answer, and is not waited for" in told.said
+    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
+    told.fleet._next()
+    assert told.told(0) == [late(1, 0)], "and goes on when it lives"
