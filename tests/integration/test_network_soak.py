@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KILLS = 20  # of each of the runs below: 120 in all
 WORDS = {
-    "gapsl": {"method": "gapsl", "participation": 0.7},
-    "psl": {"method": "psl", "device_optimizer": {"name": "adamw"}},
+    "gapsl": {"method": "gapsl"},
+    "psl": {"method": "psl", "device_optimizer": {"name": "adamw"}, "participation": 0.7},
     "sfl": {"method": "sfl", "sfl": {"interval": 3}},
     "vanilla": {"method": "vanilla", "vanilla": {"turn": "batch"}},
 }
@@ -27,7 +27,7 @@ WORDS = {
         ("gapsl", "all"),
         ("sfl", "all"),
         ("vanilla", "all"),
-        ("gapsl", "fraction:0.6"),
+        ("gapsl", "fraction:0.5"),
         ("psl", "deadline:0.3"),
         ("sfl", "deadline:0.5"),
     ],
