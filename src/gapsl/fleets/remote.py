@@ -152,6 +152,10 @@ class RemoteFleet:
                 self._arrived.add(event.session.device)
                 yield self._upload(event)
         self._open = None
+        for event in self._kept_uploads():  # they came while another device's head was asked
+            self._stash = deque(other for other in self._stash if other is not event)
+            self._count(event)
+            self._lines[event.session.device].inform(late(round, exchange.turn))
         for device in missing:
             self._absent.append((exchange.turn, device))
             if self._lines[device].session is None:
@@ -414,11 +418,20 @@ class RemoteFleet:
             line = self._lines[event.session.device]
             if not self._closing.waits and line.session is None:
                 line.owed = type(line.owed)(o for o in line.owed if o.kind in ("forward", "share"))
-        elif isinstance(event, Answered) and isinstance(event.answer, wire.Upload):
-            upload = event.answer
-            size = upload.activations.bytes + 8 * len(upload.labels)  # as a device of this process counts
-            self.traffic.add(event.session.device, sent=size)
+        elif isinstance(event, Answered):
+            self._count(event)
         return event
+
+    def _count(self, event: Answered) -> None:
+        """Count the bytes of an upload, as a device of this process does."""
+        if isinstance(event.answer, wire.Upload):
+            size = event.answer.activations.bytes + 8 * len(event.answer.labels)
+            self.traffic.add(event.session.device, sent=size)
+
+    def _kept_uploads(self) -> list[Answered]:
+        """Return the uploads among what is kept for later."""
+        kept = [event for event in self._stash if isinstance(event, Answered)]
+        return [event for event in kept if isinstance(event.answer, wire.Upload)]
 
     def _joined(self, device: int) -> None:
         line = self._lines[device]
@@ -429,7 +442,8 @@ class RemoteFleet:
         if not self._begun:
             return
         if line.ready.generation == self._memory.lineage.current and not beginning:
-            line.came_back()
+            here = device in self._arrived or any(e.session.device == device for e in self._kept_uploads())
+            line.came_back(self._open if here else None)
             return
         sharing = any(owed.kind == "share" for owed in line.owed)
         if (self._closing.waits and not beginning) or sharing or self._round == self._total_rounds:

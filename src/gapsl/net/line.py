@@ -68,11 +68,14 @@ class Line:
         if self.session is not None:
             self.session.command(message, None, payload)
 
-    def came_back(self) -> None:
-        """Send again what a device that kept its memory may have missed."""
+    def came_back(self, pending: tuple[int, ...] | None = None) -> None:
+        """Send again what a device that kept its memory may have missed.
+
+        `pending` is the upload that is here and will have its reply when its round closes.
+        """
         assert self.ready is not None
         sent = (self.ready.round, self.ready.turn)
-        if self.ready.waiting and not self._asks_again(sent):
+        if self.ready.waiting and sent != pending and not self._asks_again(sent):
             message, payload = self.reply or (wire.ToDevice(), ())
             if (message.backward.round, message.backward.turn) == sent:
                 self.inform(message, payload)

@@ -144,6 +144,14 @@ def test_an_upload_that_was_lost_on_its_way_is_asked_for_again_and_is_not_late(l
     assert sent(line) == [forward(3, 1)]
 
 
+def test_an_upload_that_is_here_and_will_have_its_reply_is_not_late(line):
+    sent(line)
+    here(line, round=3, turn=1, waiting=True).came_back(pending=(3, 1))
+    assert sent(line) == []
+    here(line, round=3, turn=0, waiting=True).came_back(pending=(3, 1))
+    assert sent(line) == [late(3, 0)]
+
+
 def test_an_upload_for_another_turn_than_is_asked_for_is_late(line):
     line.ask(forward(3, 1), Due("upload"))
     sent(line)

@@ -14,8 +14,8 @@ from gapsl.net.closing import parse_closing
 from gapsl.net.line import late
 from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
-from gapsl.net.session import Answered, Inbox, Joined, Left, Session
-from gapsl.strategies.exchange import Exchange
+from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
+from gapsl.strategies.exchange import Exchange, Reply
 from gapsl.training.fleet import Rewind, Stopped
 
 NAMES = ("cam", "mic")
@@ -199,6 +199,20 @@ def test_a_device_that_left_and_came_back_is_asked_again():
     assert kinds(told.told(0)) == ["forward"]
 
 
+def test_a_link_that_breaks_between_upload_and_reply_costs_the_device_nothing():
+    told = Told().begin()
+    told.uploads(0, 1)
+    uploads = told.fleet.collect(1, ROUND)
+    assert next(uploads).device == 0
+    told.leaves(0)
+    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
+    told.uploads(1, 1)
+    assert [upload.device for upload in uploads] == [1]
+    told.fleet.deliver(1, {device: Reply(torch.ones(2, 5), True) for device in (0, 1)})
+    commands = told.told(0)
+    assert kinds(commands) == ["backward"] and commands[0].backward.step and not commands[0].backward.late
+
+
 # --- going back
 
 
@@ -304,3 +318,17 @@ def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monk
     assert math.isnan(loss) and not gradient.any()
     assert told.fleet.happened() == {"absent": [(0, 0)]}
     assert not told.fleet._lines[0].owed, "nobody will ask it for that later"
+
+
+def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_without_it():
+    told = Told("fraction:0.5", features=(3,)).begin()
+    told.uploads(0, 1)
+    uploads = told.fleet.collect(1, ROUND)
+    assert next(uploads).device == 0
+    told.uploads(1, 1)
+    told.answers(0, JUDGED, torch.ones(2, 3))
+    told.fleet.judge(0, FEATURES)
+    assert list(uploads) == []
+    told.fleet._lines[1].ask(wire.ToDevice(ask=wire.Ask()), Due("status"))
+    assert kinds(told.told(1)) == ["begin", "forward", "backward", "ask"]
+    assert told.fleet.traffic.sent == {0: 56 + 24, 1: 56}
