@@ -47,6 +47,8 @@ FURTHER: dict[str, dict[str, Any]] = {
     },
     "vanilla, a pass a turn": {"method": "vanilla", "vanilla": {"turn": "pass"}, "batch_size": 64},
     "labels that are wrong": {"method": "psl", "faults": "labels:1"},
+    "labels on the device": {"method": "psl", "labels": "device"},
+    "labels on the device, gapsl": {"labels": "device", "gapsl": {"penalty": "finite"}},
     "a validation split": {"method": "psl", "validation": 0.2},
 }
 

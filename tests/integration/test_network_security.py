@@ -20,6 +20,7 @@ from processes import wait_until
 import gapsl
 from gapsl.api import compose
 from gapsl.cli.networking import identify_by
+from gapsl.net import roster
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Refused
 from gapsl.net.identity.authority import Authority
@@ -279,12 +280,20 @@ def send_bad_frames(tmp_path: Path, how: settings) -> None:
     assert max(measured) - measured[0] < 32 << 20, f"memory grew: {[size >> 20 for size in measured]} MiB"
 
 
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a device join as often as it likes, or most frames would meet no more than that limit."""
+    monkeypatch.setattr(roster, "MOST_JOINS", 1_000_000)
+
+
+@pytest.mark.usefixtures("unlimited")
 def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
     send_bad_frames(tmp_path, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("unlimited")
 def test_ten_thousand_bad_frames_harm_nobody(tmp_path: Path) -> None:
     send_bad_frames(tmp_path, MANY)
 
@@ -317,6 +326,22 @@ def test_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_ten_thousand_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
     share_bad_frames(tmp_path, MANY)
+
+
+def test_a_device_that_joins_over_and_over_is_told_to_wait_and_is_welcome_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "MOST_JOINS", 5)
+    monkeypatch.setattr(roster, "JOINS_SECONDS", 1.0)
+    config = compose(words={**SMALL, "method": "psl"})
+    served = Served(config, tmp_path)
+    with channel_to(served.port) as channel:
+        said = [answers(channel, [hello("device-2")])[-1] for _ in range(20)]
+        last = said[-1].refusal
+        assert last.reason == wire.TOO_OFTEN and "'device-2' joins too often" in last.message
+        assert refusal(channel, [hello("device-1"), b"\xff"])[0] == "MALFORMED", "others are not meant"
+    served.devices.start(served.port, *NAMES)
+    assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
 
 
 # --- a device that is one of us, until it is not

@@ -12,10 +12,11 @@ from processes import Launcher, records_of, result_of, rounds_done, weights_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-KILLS = 20  # of each of the runs below: 120 in all
+KILLS = 20  # of each of the runs below: 160 in all
 WORDS = {
-    "gapsl": {"method": "gapsl", "participation": 0.7},
-    "psl": {"method": "psl", "device_optimizer": {"name": "adamw"}},
+    "gapsl": {"method": "gapsl"},
+    "psl": {"method": "psl", "device_optimizer": {"name": "adamw"}, "participation": 0.7},
+    "labels on devices": {"method": "psl", "labels": "device"},
     "sfl": {"method": "sfl", "sfl": {"interval": 3}},
     "vanilla": {"method": "vanilla", "vanilla": {"turn": "batch"}},
 }
@@ -27,9 +28,11 @@ WORDS = {
         ("gapsl", "all"),
         ("sfl", "all"),
         ("vanilla", "all"),
-        ("gapsl", "fraction:0.6"),
+        ("gapsl", "fraction:0.5"),
         ("psl", "deadline:0.3"),
         ("sfl", "deadline:0.5"),
+        ("labels on devices", "all"),
+        ("labels on devices", "fraction:0.5"),
     ],
 )
 def test_kills_at_random_moments(cli: Launcher, tmp_path: Path, method: str, closing: str) -> None:

@@ -229,19 +229,27 @@ class RemoteFleet:
         codec = self._agreed.activations if what == wire.Head.LOSS else wire.PLAIN
         header, payload = describe(features, codec, self._agreed.compression)
         message = wire.ToDevice(head=wire.Head(what=what, batch=batch, features=header))
-        line = self._lines[device]
+        line, waits = self._lines[device], self._closing.waits
+        if line.session is None and not waits:
+            return None
         line.ask(message, Due("judged", (), expected), payload)
+        until = None if waits else time.monotonic() + max(self._closing.seconds, SLOW)
         while True:
-            event = self._event(None)
+            event = self._event(until)
+            if event is None:
+                self._cut_off(device)
+                return None
             if isinstance(event, Answered) and event.session.device == device:
                 return event
-            if isinstance(event, Left) and event.session.device == device and not self._closing.waits:
+            gone = isinstance(event, Left | Joined) and event.session.device == device and not waits
+            if gone:
                 line.owed.clear()
-                return None
             if isinstance(event, Joined):
                 self._joined(event.session.device)
-            elif event is not None:
+            elif not gone:
                 self._stash.append(event)
+            if gone:
+                return None
 
     def drifts(self) -> Mapping[int, float]:
         """Ask the devices how far their halves are from their start."""

@@ -1,5 +1,7 @@
 """The server's fleet, event by event: who is waited for, who is answered late, and who is cut off."""
 
+import math
+
 import pytest
 import torch
 
@@ -24,13 +26,13 @@ HEADER = wire.Tensor(dtype=wire.FLOAT32, shape=[2, 5], codec=wire.PLAIN, bytes=4
 class Told:
     """A fleet without a network: the test says what sessions say, and sees what they are told."""
 
-    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None):
+    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, features=()):
         self.inbox, self.said = Inbox(), []
         self.memory = Memory(path, NAMES)
         self.fleet = RemoteFleet(
             Roster(NAMES, self.inbox),
             self.inbox,
-            Agreed(wire.FLOAT32, (5,), 2, 8, range(2)),
+            Agreed(wire.FLOAT32, (5,), 2, 8, range(2), features),
             self.memory,
             closing=parse_closing(closing),
             total_rounds=9,
@@ -261,3 +263,44 @@ def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
     told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
     told.fleet._next()
     assert told.told(0) == [late(1, 0)], "and goes on when it lives"
+
+
+# --- labels that stay on devices
+
+JUDGED = wire.Judged(
+    loss=0.5, tensor=wire.Tensor(dtype=wire.FLOAT32, shape=[2, 3], codec=wire.PLAIN, bytes=24)
+)
+FEATURES = torch.zeros(2, 3)
+
+
+def judging(closing):
+    """A round whose uploads are there, of devices that have the last layer."""
+    told = Told(closing, features=(3,)).begin()
+    for device in (0, 1):
+        told.uploads(device, 1)
+    uploads = told.fleet.collect(1, ROUND)
+    assert {next(uploads).device, next(uploads).device} == {0, 1}
+    return told
+
+
+def test_a_loss_is_asked_of_the_device_that_has_the_labels():
+    told = judging("all")
+    told.answers(0, JUDGED, torch.ones(2, 3))
+    loss, gradient = told.fleet.judge(0, FEATURES)
+    assert loss == 0.5 and torch.equal(gradient, torch.ones(2, 3))
+    assert kinds(told.told(0))[-1] == "head"
+
+
+@pytest.mark.parametrize("when", ["before it is asked", "while it is asked", "silent"])
+def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monkeypatch):
+    monkeypatch.setattr(remote, "SLOW", 0.1)
+    told = judging("deadline:0.1")
+    if when == "before it is asked":
+        told.leaves(0)
+        told.fleet._next()
+    elif when == "while it is asked":
+        told.leaves(0)
+    loss, gradient = told.fleet.judge(0, FEATURES)
+    assert math.isnan(loss) and not gradient.any()
+    assert told.fleet.happened() == {"absent": [(0, 0)]}
+    assert not told.fleet._lines[0].owed, "nobody will ask it for that later"

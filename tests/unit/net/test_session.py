@@ -221,6 +221,15 @@ def test_a_tensor_that_is_not_what_was_agreed_is_refused_before_its_bytes(header
     assert [type(event) for event in events] == [Joined, Left]
 
 
+def test_a_loss_comes_with_the_derivative_that_is_due_and_no_other_tensor():
+    judged = wire.FromDevice(judged=wire.Judged(loss=0.5, tensor=HEADER))
+    (_, answered, _), refusal = hear(judged, part(), due=Due("judged", (), CUT))
+    assert refusal is None and answered.answer.loss == 0.5 and torch.equal(answered.tensor, ROWS)
+    refused(wire.MALFORMED, "a tensor too much", judged, due=Due("judged"))
+    alone = wire.FromDevice(judged=wire.Judged(loss=0.5))
+    refused(wire.MALFORMED, "or too few", alone, due=Due("judged", (), CUT))
+
+
 def test_a_message_amid_the_parts_of_a_tensor_is_refused():
     refused(
         wire.MALFORMED,
