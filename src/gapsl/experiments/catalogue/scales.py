@@ -30,7 +30,7 @@ def rates(device: tuple[float, ...], server: tuple[float, ...]) -> tuple[Rates, 
     return tuple(Rates(*pair) for pair in product(device, server))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself, so that what follows from it can be kept
 class Workload:
     """A dataset with its model: the settings that all its runs share."""
 
