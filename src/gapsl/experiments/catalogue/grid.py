@@ -86,7 +86,7 @@ def tuned(
     if scale.workloads[workload].rates:
         searched = search(scale, workload, line, settings["partition"])
         yield from (trial(workload, line, *each, priority) for each in searched.trials.items())
-        finalists = searched.finalists(results) or {}
+        finalists = searched.finalists(results)
         yield from (trial(workload, line, *each, priority, final=True) for each in finalists.items())
         found = searched.chosen(results)
         settled = found is not None

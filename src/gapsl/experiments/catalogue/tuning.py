@@ -29,15 +29,14 @@ class Search:
     trials: Mapping[Rates, Planned]
     full: Mapping[Rates, Planned]
 
-    def finalists(self, results: Results) -> dict[Rates, Planned] | None:
-        """Return the full-length runs of the best trials; None before all trials have ended."""
-        order = ranked(self.trials, results)
-        return None if order is None else {rates: self.full[rates] for rates in order[:FINALISTS]}
+    def finalists(self, results: Results) -> dict[Rates, Planned]:
+        """Return the full-length runs of the best trials; none before all trials have ended."""
+        order = ranked(self.trials, results) or []
+        return {rates: self.full[rates] for rates in order[:FINALISTS]}
 
     def chosen(self, results: Results) -> Rates | None:
         """Return the rates of the best finalist; None before all of them have ended."""
-        finalists = self.finalists(results)
-        order = None if finalists is None else ranked(finalists, results)
+        order = ranked(self.finalists(results), results)
         return order[0] if order else None
 
 
