@@ -9,7 +9,8 @@ from gapsl.experiments.report.naming import line_name, part_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import accuracy_cell
 from gapsl.experiments.report.page.pairs import cell
-from gapsl.experiments.report.page.settings import flat, shown
+from gapsl.experiments.report.page.settings import shown
+from gapsl.training.config import flat
 
 OTHERS = ("gapsl", "sfl", "epsl", "vanilla", "psl", "frozen", "central")
 LEGEND = (

@@ -11,8 +11,9 @@ from gapsl.experiments.report.naming import line_name, workload_name
 from gapsl.experiments.report.page.doubts import doubts
 from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
-from gapsl.experiments.report.page.settings import flat, shown
+from gapsl.experiments.report.page.settings import shown
 from gapsl.experiments.report.searches import Searches, searches_of, validated
+from gapsl.training.config import flat
 
 STRUCTURE = (
     "Learning rates are all that is searched here. What `recommended` is made of (probes, pull, "
