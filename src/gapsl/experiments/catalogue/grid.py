@@ -66,7 +66,8 @@ def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
         for partition in grid.partitions:
             for line in grid.lines:
                 for at, varied in sweep:
-                    settings = merge(whole.settings, PARTITIONS[partition], LINES[line].settings, varied)
+                    own = LINES[line].settings
+                    settings = merge(whole.settings, PARTITIONS[partition], own, varied, whole.fixed)
                     place = (workload, partition, line, grid.sweep, at)
                     yield from tuned(place, settings, seeds, priority, scale, results)
 

@@ -36,9 +36,11 @@ def recommended(evidence: Evidence) -> str:
         for line, name in named.items()
     ]
     settings = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(RECOMMENDED).items())
+    searched = evidence.scale.workloads["cifar10"].rates
+    rates = "; its learning rates are searched as all others' are" if searched else ""
     return paragraphs(
         LEGEND,
-        f"Its settings, over the workload's: {settings}; its learning rates are searched as all others' are.",
+        f"Its settings, over the workload's: {settings}{rates}.",
         f"**{workload_name('cifar10', evidence.scale)}, non-IID**",
         table(["", "accuracy", "recommended − it"], rows),
     )

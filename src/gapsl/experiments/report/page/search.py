@@ -26,7 +26,10 @@ def search(evidence: Evidence) -> str:
     """Return the section."""
     found = searches_of(evidence)
     if not found:
-        return "Learning rates are not searched at this scale: they are the paper's."
+        return (
+            "Learning rates are not searched at this scale: they are the paper's, and for the devices of "
+            "`recommended`, where they have SGD, the preset's."
+        )
     partitions = listed([f"`{name}`" for name in evidence.scale.searched_on])
     parts = [
         "Every method is tried with the same pairs of learning rates (devices' / server's), for each of "
