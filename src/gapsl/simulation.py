@@ -198,8 +198,9 @@ def refuse_without_labels(config: Config, strategy: type[Strategy], loss: Loss) 
 def make_common_ground(config: Config) -> CommonGround | None:
     """Return what holds the halves together, if the configuration asks for it.
 
-    Devices multiply every gradient by their learning rate, so dividing the pull by it makes a step towards
-    the leader what the configuration says, however fast the halves learn.
+    SGD multiplies every gradient by the learning rate, so dividing the pull by it makes a step towards the
+    leader what the configuration says, however fast the halves learn. AdamW takes steps as long as its rate,
+    and the quotient is how much of them the pull has against the loss.
     """
     if config.probes == 0:
         return None

@@ -15,6 +15,7 @@ import grpc
 from gapsl.errors import GapslError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Agent, Patience
+from gapsl.net.member import Workplace
 from gapsl.net.parameters import ParameterService, serve_parameters
 from gapsl.net.settings import make_network
 from gapsl.net.shared import SharedWorkplace
@@ -37,6 +38,7 @@ class Devices:
 
     state: Path
     credentials: Callable[[str], grpc.ChannelCredentials | None] = lambda name: None
+    workplace: Callable[[str, wire.Welcome], Workplace] = lambda name, welcome: SharedWorkplace(welcome, None)
     ended: dict[str, str | GapslError] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -53,7 +55,7 @@ class Devices:
             f"localhost:{port}",
             name,
             state=self.state,
-            workplace=lambda welcome: SharedWorkplace(welcome, None),
+            workplace=lambda welcome: self.workplace(name, welcome),
             credentials=self.credentials(name),
             patience=QUICKLY,
             tell=lambda text: self.said.append(f"{name}: {text}"),

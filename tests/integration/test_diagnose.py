@@ -54,7 +54,7 @@ def described(cli: Launcher, folder: Path) -> dict[str, Any]:
     ended = cli.run("diagnose", folder, "--json", env=NARROW)
     assert (ended.code, ended.stderr) == (0, "")
     found = strict_json(ended.stdout)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     (run,) = found["runs"]
     return dict(run)
 
@@ -94,7 +94,7 @@ def test_a_learning_rate_far_too_high_is_found_with_a_lower_one_to_try(
     run = described(cli, folder)
     assert names(run, "trouble") >= {"not-finite", "exploding-gradients"}
     assert not run["finished"], "training stopped by itself"
-    settings = {a["setting"] for f in run["findings"] for a in f["advice"]}
+    settings = {s for f in run["findings"] for a in f["advice"] for s in a["settings"]}
     assert {"server_optimizer.lr=10000", "device_optimizer.lr=10000", "server_optimizer.clip=1"} <= settings
     lines = diagnosed(cli, folder)
     assert "things to look at" in lines[0]
@@ -108,7 +108,7 @@ def test_a_learning_rate_too_high_is_found_where_no_number_is_infinite(
     run = described(cli, trained("3", "--method", "psl"))
     assert run["finished"]
     assert "exploding-gradients" in names(run, "trouble")
-    assert any(f["advice"][0]["setting"] == "server_optimizer.lr=0.3" for f in run["findings"] if f["advice"])
+    assert any(f["advice"][0]["name"] == "server_optimizer.lr=0.3" for f in run["findings"] if f["advice"])
 
 
 def test_label_skew_and_exclusion_of_a_run_of_gapsl(cli: Launcher, trained: Callable[..., Path]) -> None:
@@ -117,6 +117,34 @@ def test_label_skew_and_exclusion_of_a_run_of_gapsl(cli: Launcher, trained: Call
     found = {finding["name"]: finding for finding in run["findings"]}
     assert 0.3 < found["label-skew"]["numbers"]["mean_distance"] < 1
     assert set(found["few-kept"]["numbers"]["by_device"]) == {"0", "1", "2", "3"}
+    (advised,) = found["label-skew"]["advice"]
+    assert advised["name"] == "preset recommended"
+    assert {"method=psl", "calibration_for=devices", "balance=classes", "probes=2"} < set(advised["settings"])
+
+
+def test_a_run_of_what_is_recommended_says_whether_halves_agree_and_is_not_advised_it_again(
+    cli: Launcher, trained: Callable[..., Path]
+) -> None:
+    run = described(cli, trained("0.005", "--preset", "recommended"))
+    found = {finding["name"]: finding for finding in run["findings"]}
+    assert "calibration takes that out of the devices' loss" in found["label-skew"]["text"]
+    assert 0 < found["halves-agree"]["numbers"]["end"] < 0.07
+    assert "probe-leaders" not in found, "everybody leads"
+    advised = {advice["name"] for finding in run["findings"] for advice in finding["advice"]}
+    assert "preset recommended" not in advised
+
+
+def test_halves_that_learn_too_fast_do_not_agree_on_the_probes_and_who_leads_is_told(
+    cli: Launcher, trained: Callable[..., Path]
+) -> None:
+    folder = trained("0.1", "--preset", "recommended", "--set", "probe_leaders=0.5")
+    run = described(cli, folder)
+    found = {finding["name"]: finding for finding in run["findings"]}
+    assert found["halves-disagree"]["advice"][0]["name"] == "device_optimizer.lr=0.01"
+    shares = found["probe-leaders"]["numbers"]["led"]
+    assert set(shares) == {"0", "1", "2", "3"}
+    assert sum(shares.values()) == pytest.approx(2), "half of the devices in every round"
+    assert any(line == "info     Who leads on the probes" for line in diagnosed(cli, folder))
 
 
 def test_following_the_printed_advice_is_one_command(
@@ -124,7 +152,7 @@ def test_following_the_printed_advice_is_one_command(
 ) -> None:
     lines = diagnosed(cli, trained("0.05", "--method", "gapsl"))
     start = next(i for i, line in enumerate(lines) if line.startswith("for example: "))
-    command = (lines[start] + lines[start + 1]).removeprefix("for example: gapsl ").replace("\\", "")
+    command = " ".join(lines[start:]).removeprefix("for example: gapsl ").replace("\\", "")
     words = [str(tmp_path / "next") if word == "FOLDER" else word for word in command.split()]
     ended = cli.run(*words, "--quiet")
     assert ended.code == 0, ended.stderr

@@ -1,90 +1,113 @@
-"""Links that break while everybody lives: a proxy cuts them at random, and the run ends as without it."""
+"""Links that are slow, lose packets or are cut: devices in a network namespace of their own."""
 
 from __future__ import annotations
 
-import random
-import socket
-import threading
+import json
+import os
+import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from network import SMALL, Served
+from fleet import WORDS, free_port
+from processes import rounds_done, wait_until, weights_of
 
 import gapsl
-from gapsl.api import compose
+
+pytestmark = pytest.mark.slow
+
+HERE, THERE = "10.213.77.1", "10.213.77.2"
 
 
-class Cutter:
-    """Passes bytes on between devices and a server, until it cuts all links at once."""
-
-    def __init__(self, port: int) -> None:
-        self._port, self._links, self._lock = port, set[socket.socket](), threading.Lock()
-        self._listener = socket.create_server(("localhost", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                device, _ = self._listener.accept()
-                server = socket.create_connection(("localhost", self._port))
-            except OSError:
-                return
-            with self._lock:
-                self._links |= {device, server}
-            for source, target in ((device, server), (server, device)):
-                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(8192):  # small pieces, so that a cut may come in mid-message
-                target.sendall(data)
-        except OSError:
-            pass
-        self._close({source, target})
-
-    def cut(self) -> None:
-        """Cut every link there is."""
-        self._close(set(self._links))
-
-    def _close(self, links: set[socket.socket]) -> None:
-        with self._lock:
-            self._links -= links
-        for link in links:
-            with suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-            link.close()
-
-    def close(self) -> None:
-        """Cut all links, and accept no more."""
-        self._listener.close()
-        self.cut()
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-WORDS: dict[str, dict[str, Any]] = {
-    "psl": {"method": "psl", "norm": "batch"},
-    "labels on the device": {"method": "psl", "labels": "device"},
-}
-
-
-@pytest.mark.parametrize("case", WORDS)
-def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -> None:
-    chance = random.Random(case)
-    config = compose(words={**SMALL, **WORDS[case], "rounds": 25, "evaluate_every": 25})
-    served = Served(config, tmp_path)
-    cutter = Cutter(served.port)
+@pytest.fixture
+def link() -> Iterator[str]:
+    """A cable between this machine and a namespace; gives the name of our end."""
+    space, ours, theirs = f"gapsl{os.getpid()}", f"gl{os.getpid() % 10**6}", f"gr{os.getpid() % 10**6}"
+    steps = [
+        ("ip", "netns", "add", space),
+        ("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", space),
+        ("ip", "addr", "add", f"{HERE}/30", "dev", ours),
+        ("ip", "link", "set", ours, "up"),
+        ("ip", "netns", "exec", space, "ip", "addr", "add", f"{THERE}/30", "dev", theirs),
+        ("ip", "netns", "exec", space, "ip", "link", "set", theirs, "up"),
+        ("ip", "netns", "exec", space, "ip", "link", "set", "lo", "up"),
+    ]
     try:
-        served.devices.start(cutter.port, "device-0", "device-1", "device-2")
-        cuts = 0
-        while served.running and cuts < 12:
-            time.sleep(chance.uniform(0.05, 0.4))
-            cutter.cut()
-            cuts += 1
-        result = served.result()
+        for step in steps:
+            try:
+                done = run(*step)
+            except FileNotFoundError:
+                pytest.skip("there is no ip command here; install iproute2")
+            if done.returncode:
+                pytest.skip(f"this machine gives no network namespaces: {done.stderr.strip()}")
+        yield ours
     finally:
-        cutter.close()
-    assert sum("has left" in said for said in served.said) >= 3, served.said
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+        run("ip", "link", "del", ours)
+        run("ip", "netns", "del", space)
+
+
+class Far:
+    """A server here, and three devices of one process beyond the link."""
+
+    def __init__(self, folder: Path, rounds: int) -> None:
+        self.run, self.port, self.words = folder / "run", free_port(), {**WORDS, "rounds": rounds}
+        (folder / "run.yaml").write_text(json.dumps(self.words), encoding="utf-8")
+        self._logs = folder / "log"
+        address = f"{HERE}:{self.port}"
+        serve = ["serve", "--config", str(folder / "run.yaml"), "--out", str(self.run), "--listen", address]
+        self.server = self._start([], [*serve, "--insecure"])
+        names = [word for number in range(3) for word in ("--name", f"device-{number}")]
+        join = ["join", "--server", address, "--insecure", "--state", str(folder / "state"), *names]
+        self.devices = self._start(["ip", "netns", "exec", f"gapsl{os.getpid()}"], join)
+
+    def _start(self, before: list[str], arguments: list[str]) -> subprocess.Popen[bytes]:
+        with self._logs.open("ab") as log:
+            command = [*before, sys.executable, "-m", "gapsl", *arguments]
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def until_round(self, round: int) -> None:
+        wait_until(lambda: rounds_done(self.run) >= round, f"round {round}", deadline=120)
+
+    def finish(self) -> str:
+        try:
+            assert self.server.wait(180) == 0, self._logs.read_text()[-2000:]
+            assert self.devices.wait(60) == 0, self._logs.read_text()[-2000:]
+        finally:
+            self.server.kill()
+            self.devices.kill()
+        return weights_of(self.run)
+
+    def undisturbed(self) -> str:
+        result = gapsl.train(**self.words)
+        assert result is not None
+        return str(result["final"]["weights_sha256"])
+
+
+@pytest.mark.parametrize("seconds", [3, 30])
+def test_a_link_that_is_cut_for_a_while_costs_time_and_nothing_else(
+    link: str, tmp_path: Path, seconds: int
+) -> None:
+    far = Far(tmp_path, rounds=150)
+    far.until_round(20)
+    run("ip", "link", "set", link, "down")
+    done = rounds_done(far.run)
+    time.sleep(seconds)
+    assert rounds_done(far.run) <= done + 1, "nothing can have been trained without a link"
+    run("ip", "link", "set", link, "up")
+    run("ip", "addr", "add", f"{HERE}/30", "dev", link)  # some systems forget it with the link
+    assert far.finish() == far.undisturbed()
+
+
+@pytest.mark.parametrize("disturbance", ["delay 40ms 10ms", "loss 3%", "reorder 20% delay 10ms"])
+def test_slow_and_lossy_links_change_nothing(link: str, tmp_path: Path, disturbance: str) -> None:
+    made = run("tc", "qdisc", "add", "dev", link, "root", "netem", *disturbance.split())
+    if made.returncode:
+        pytest.skip(f"this kernel cannot disturb links (netem): {made.stderr.strip()}")
+    far = Far(tmp_path, rounds=30)
+    assert far.finish() == far.undisturbed()

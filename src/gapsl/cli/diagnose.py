@@ -17,7 +17,7 @@ from gapsl.files import plain
 from gapsl.reports.diagnosis import machine_readable, short, whole
 from gapsl.training.folder import RunFolder
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def diagnose_runs(

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gapsl.diagnosis import accuracy, agreement, cost, drift, exclusion, gradients, loss, skew
+from gapsl.diagnosis import (
+    accuracy,
+    agreement,
+    common_ground,
+    cost,
+    drift,
+    exclusion,
+    gradients,
+    loss,
+    skew,
+)
 from gapsl.diagnosis.evidence import Evaluation, Evidence, Labels, Round
 from gapsl.diagnosis.finding import Advice, Finding, Severity
 from gapsl.diagnosis.reading import read_evidence
@@ -38,6 +48,7 @@ NUMBERS: tuple[Finder, ...] = (
 REST: tuple[Finder, ...] = (
     accuracy.fallen,
     drift.halves_apart,
+    common_ground.on_probes,
     accuracy.own_labels_only,
     accuracy.worst_device,
     accuracy.unknown_classes,
@@ -46,6 +57,8 @@ REST: tuple[Finder, ...] = (
     exclusion.starved_classes,
     agreement.disagreement,
     agreement.outlying_device,
+    common_ground.odd_half,
+    common_ground.who_leads,
     drift.far_from_start,
     drift.straying_device,
     gradients.loud_device,

@@ -70,7 +70,7 @@ def against_guessing(run: Evidence, *, collapsed: bool, early: bool) -> tuple[Ad
         return found.advice
     if collapsed:
         return advice.slower(run)
-    return (*advice.calibrate(run), *advice.slower_halves(run), *advice.other_methods(run))
+    return (*advice.recommended(run), *advice.slower_halves(run), *advice.other_methods(run))
 
 
 def fallen(run: Evidence) -> Finding | None:
@@ -136,7 +136,7 @@ def worst_device(run: Evidence) -> Finding | None:
         {"device": device, "accuracy": lowest, "device_mean": last.device_mean, "kept": kept},
         (
             *(advice.keep_more(run) if kept is not None and kept < FEW else ()),
-            *advice.calibrate(run),
+            *advice.recommended(run),
             *advice.slower_halves(run),
         ),
     )
@@ -167,7 +167,7 @@ def unknown_classes(run: Evidence) -> Finding | None:
         f"{capital(classes(run, worst))} {'is' if len(worst) == 1 else 'are'} hardly ever recognised",
         text,
         {"accuracy": {run.class_name(c): found[c] for c in worst}},
-        (*advice.calibrate(run), *advice.keep_more(run), *advice.slower_halves(run)),
+        (*advice.recommended(run), *advice.keep_more(run), *advice.slower_halves(run)),
     )
 
 
@@ -183,5 +183,5 @@ def own_labels_only(run: Evidence) -> Finding | None:
         f"On labels mixed like its own a device is right in {percent(last.local)}, on everybody's in "
         f"{percent(last.device_mean)}: it has learned which labels it usually sees.",
         {"local": last.local, "device_mean": last.device_mean},
-        (*advice.calibrate(run), *advice.slower_halves(run)),
+        (*advice.recommended(run), *advice.slower_halves(run)),
     )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from gapsl.diagnosis.evidence import Evidence
 from gapsl.diagnosis.finding import Advice
 from gapsl.diagnosis.label_distance import MILD, excess_distance
+from gapsl.training.config import flat, preset
 
+# What of the preset `recommended` works against label skew, whichever method it is used with.
+CORRECTIONS = {"calibration", "calibration_for", "balance", "probes"}
 SLOWER = 10  # learning rates are searched by orders of magnitude
 LOWEST_ETA = -1.0  # below it next to nobody is left out, and exclusion=none says so more plainly
 ETA_STEP = 0.5
@@ -19,13 +22,31 @@ FEWER_EVALUATIONS = 5
 FEWER_AVERAGINGS = 2
 
 
-def calibrate(run: Evidence) -> tuple[Advice, ...]:
-    """Take label frequencies out of the loss, where they may differ."""
-    if run.setting("calibration") == "prior" or run.setting("custom.loss") is not None or run.pooled:
+def recommended(run: Evidence) -> tuple[Advice, ...]:
+    """Set what the preset of that name sets and the run does not, where labels may differ."""
+    if run.setting("custom.loss") is not None or run.pooled:
         return ()
     if run.labels is not None and excess_distance(run.labels.counts) < MILD:
         return ()
-    return (Advice("calibration=prior", "takes label frequencies out of each device's loss"),)
+    wanted = {name: value for name, value in flat(preset("recommended")).items() if serves(run, name)}
+    missing = {name: value for name, value in wanted.items() if run.setting(name) != value}
+    if missing.keys().isdisjoint(CORRECTIONS):  # the rest alone, a rate say, is a matter of search
+        return ()
+    called = "preset recommended" if run.own_halves else "losses of preset recommended"
+    settings = tuple(f"{name}={value}" for name, value in missing.items())
+    return (Advice(called, "what we recommend where labels differ", settings),)
+
+
+def serves(run: Evidence, name: str) -> bool:
+    """Say whether a setting of the preset `recommended` is of use to a run, and not there in another way."""
+    if name == "probes":  # they are pictures, and no part of a batch's statistics
+        unknown = bool(run.setting("custom.dataset") or run.setting("custom.model"))
+        return run.own_halves and not (run.setting("probes") or run.setting("norm") == "batch" or unknown)
+    if name == "device_optimizer.lr":  # which is one for SGD
+        return run.own_halves and run.setting("device_optimizer.name") != "adamw"
+    if name.startswith("calibration"):  # frozen halves have no use for it; where it is on, it is for both
+        return run.method != "frozen" or run.setting("calibration") != "none"
+    return run.own_halves or name == "balance"
 
 
 def slower_halves(run: Evidence) -> tuple[Advice, ...]:
@@ -40,7 +61,14 @@ def other_methods(run: Evidence) -> tuple[Advice, ...]:
     """Compare with halves that cannot drift apart."""
     frozen = Advice("method=frozen", "to compare: halves that stay at their common start")
     sfl = Advice("method=sfl", "to compare: halves that are averaged (more traffic)")
-    return tuple(advice for advice in (frozen, sfl) if advice.setting != f"method={run.method}")
+    return tuple(advice for advice in (frozen, sfl) if advice.name != f"method={run.method}")
+
+
+def best_lead(run: Evidence) -> tuple[Advice, ...]:
+    """Let the devices lead that agree most, so that one that may be broken does not."""
+    if run.setting("probe_leaders") != 1:
+        return ()
+    return (Advice("probe_leaders=0.5", "only those lead on the probes that agree most"),)
 
 
 def keep_more(run: Evidence) -> tuple[Advice, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gapsl.diagnosis import advice
 from gapsl.diagnosis.evidence import Evidence
@@ -40,7 +42,7 @@ def disagreement(run: Evidence) -> Finding | None:
             f"{text}. Above 90° one device undoes what another learns, and their mean moves the server "
             "little.",
             numbers,
-            (*advice.calibrate(run), *advice.larger_batches(run)),
+            (*advice.recommended(run), *advice.larger_batches(run)),
         )
     if last >= NOTHING_IN_COMMON:
         text += (
@@ -60,24 +62,37 @@ def settled(run: Evidence) -> bool:
 
 def outlying_device(run: Evidence) -> Finding | None:
     """Look for a device whose gradients point elsewhere than everybody's."""
-    rounds = [round for round in run.rounds if len(round.scores) > 2]
-    if len(rounds) < LEAST:
-        return None
-    scores: dict[int, list[float]] = {}
-    for round in rounds[-max(LEAST, len(rounds) // PARTS) :]:
-        for device, score in round.scores.items():
-            scores.setdefault(device, []).append(math.degrees(score))
-    means = {device: statistics.mean(found) for device, found in scores.items()}
-    device = max(means, key=lambda d: means[d])
-    others = statistics.median(mean for d, mean in means.items() if d != device)
-    if means[device] < others + APART:
+    found = furthest([round.scores for round in run.rounds])
+    if found is None or found.score < found.others + APART:
         return None
     return Finding(
         "outlying-device",
         Severity.WATCH,
-        f"Device {device}'s gradients stand apart",
-        f"They are at {means[device]:.0f}° to the others' on average, the others at {others:.0f}° (median). "
-        "Its data may be broken - or it alone may hold a class.",
-        {"device": device, "score": means[device], "others": others},
-        advice.calibrate(run),
+        f"Device {found.device}'s gradients stand apart",
+        f"They are at {found.score:.0f}° to the others' on average, the others at {found.others:.0f}° "
+        "(median). Its data may be broken - or it alone may hold a class.",
+        found._asdict(),
+        advice.recommended(run),
     )
+
+
+class Furthest(NamedTuple):
+    """The device that agrees least with the others at the end."""
+
+    device: int
+    score: float  # its mean angle to the others, in degrees
+    others: float  # the median of theirs
+
+
+def furthest(rounds: Sequence[Mapping[int, float]]) -> Furthest | None:
+    """Return who agrees least by scores in radians, a round each; None where there are too few."""
+    told = [scores for scores in rounds if len(scores) > 2]
+    if len(told) < LEAST:
+        return None
+    found: dict[int, list[float]] = {}
+    for scores in told[-max(LEAST, len(told) // PARTS) :]:
+        for device, score in scores.items():
+            found.setdefault(device, []).append(math.degrees(score))
+    means = {device: statistics.mean(own) for device, own in found.items()}
+    device = max(means, key=lambda d: means[d])
+    return Furthest(device, means[device], statistics.median(m for d, m in means.items() if d != device))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from gapsl.diagnosis import advice
+from gapsl.diagnosis.common_ground import agreed
 from gapsl.diagnosis.evidence import Evaluation, Evidence
 from gapsl.diagnosis.finding import Finding, Severity
 from gapsl.diagnosis.wording import percent, points, times
@@ -47,6 +48,8 @@ def halves_apart(run: Evidence) -> Finding | None:
         )
     if last.drift:
         text += f" Since the start the halves have moved by {mean_drift(last):.2f} of their length."
+    if (apart := agreed(run)) is not None:
+        text += f" On the probes they agree to {percent(apart)}: what is left is enough to tell them apart."
     return Finding(
         "halves-apart",
         Severity.TROUBLE if gap(last) >= FAR_APART else Severity.WATCH,
@@ -58,7 +61,7 @@ def halves_apart(run: Evidence) -> Finding | None:
             "merged": last.merged,
             "drift": None if last.drift is None else dict(last.drift),
         },
-        (*advice.calibrate(run), *advice.slower_halves(run), *advice.other_methods(run)),
+        (*advice.recommended(run), *advice.slower_halves(run), *advice.other_methods(run)),
     )
 
 
@@ -86,7 +89,8 @@ def far_from_start(run: Evidence) -> Finding | None:
         return None
     mean = mean_drift(last)
     numbers = {"mean": mean, "drift": dict(last.drift)}
-    if mean >= FAR and run.own_halves:
+    together = agreed(run) is not None
+    if mean >= FAR and run.own_halves and not together:
         return Finding(
             "far-from-start",
             Severity.WATCH,
@@ -94,11 +98,13 @@ def far_from_start(run: Evidence) -> Finding | None:
             f"On average they have moved by {mean:.2f} times their length, each its own way and never "
             "averaged: little of what they had in common is left.",
             numbers,
-            (*advice.slower_halves(run), *advice.calibrate(run)),
+            (*advice.slower_halves(run), *advice.recommended(run)),
         )
     if halves_apart(run) is not None:
         return None  # which says it already
     whose = ", each its own way" if run.own_halves else ""
+    if together:
+        whose = ", held together by the probes"
     text = f"By {mean:.2f} of their length on average{whose}." if mean else "Not at all."
     return Finding("drift", Severity.INFO, "How far the devices' halves have moved", text, numbers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,9 @@ class Round:
     sent: int  # bytes of all devices
     received: int
     evaluation: Evaluation | None = None
+    apart: float | None = None  # of the halves on the probes, relative to the leader; None: no probes
+    probe_scores: Mapping[int, float] = field(default_factory=dict)  # like scores, on the probes
+    probe_leaders: frozenset[int] | None = None  # None: everybody leads there
 
     @property
     def present(self) -> frozenset[int]:

@@ -23,10 +23,16 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Advice:
-    """A setting to try, as `--set` takes it, and what it would do."""
+    """What to try, and what it would do."""
 
-    setting: str
+    name: str  # a setting as `--set` takes it, or what several of them are called
     effect: str
+    several: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings, each as `--set` takes it."""
+        return self.several or (self.name,)
 
 
 @dataclass(frozen=True)

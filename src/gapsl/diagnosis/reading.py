@@ -54,6 +54,7 @@ def read_round(record: Mapping[str, Any]) -> Round:
     norms = record.get("norms")
     kept = record.get("kept")
     found = record.get("evaluation")
+    leaders = record.get("probe_leaders")
     return Round(
         number=int(record["round"]),
         epoch=float(record["epoch"]),
@@ -70,6 +71,9 @@ def read_round(record: Mapping[str, Any]) -> Round:
         sent=sum(record["bytes_sent"]),
         received=sum(record["bytes_received"]),
         evaluation=None if found is None else read_evaluation(found),
+        apart=record.get("apart"),
+        probe_scores=numbers(record.get("probe_scores", {})),
+        probe_leaders=None if leaders is None else frozenset(int(device) for device in leaders),
     )
 
 

@@ -38,7 +38,8 @@ def label_skew(run: Evidence) -> Finding | None:
     if strong and run.own_halves and not calibrated:
         text += ", so a loss that counts them teaches each half its own label frequencies."
     elif strong and calibrated:
-        text += "; calibration takes that out of the loss."
+        whose = "devices' loss" if run.setting("calibration_for") == "devices" else "loss"
+        text += f"; calibration takes that out of the {whose}."
     elif strong:
         text += ", but the halves are not each device's own, so none can learn its labels alone."
     else:
@@ -58,7 +59,7 @@ def label_skew(run: Evidence) -> Finding | None:
             "distances": away.tolist(),
             "effective_classes": worth.tolist(),
         },
-        advice.calibrate(run) if watch else (),
+        advice.recommended(run) if watch else (),
     )
 
 

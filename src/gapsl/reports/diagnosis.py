@@ -9,8 +9,9 @@ from typing import Any
 
 from rich.text import Text
 
-from gapsl.diagnosis import Evidence, Finding, Severity, things_to_try
+from gapsl.diagnosis import Advice, Evidence, Finding, Severity, things_to_try
 from gapsl.diagnosis.wording import percent
+from gapsl.training.config import merge, parse_assignment
 
 WIDTH = 80  # prose is not read faster on a wider terminal
 UNBREAKABLE = "\u00a0"  # so that no line begins with a % sign
@@ -45,7 +46,7 @@ def whole(run: Evidence, findings: Sequence[Finding], path: Path, width: int) ->
         yield from heading(finding, width)
         yield from paragraph(finding.text, width)
         if finding.advice:
-            yield from paragraph("try: " + ", ".join(a.setting for a in finding.advice), width, hang=5)
+            yield from paragraph("try: " + ", ".join(a.name for a in finding.advice), width, hang=5)
     broken = any(finding.breaks for finding in findings)
     consequences = ["what else there is to see, which follows from these numbers"] * broken
     for note in (*consequences, *run.unseen):
@@ -68,17 +69,32 @@ def to_try(run: Evidence, findings: Sequence[Finding], path: Path, width: int) -
     found = things_to_try(findings)
     if not found:
         return
-    column = 2 + max(len(advice.setting) for advice in found)
+    column = 2 + max(len(advice.name) for advice in found)
     yield Text()
     yield Text("What to try, one at a time", style="bold")
     for advice in found:
-        yield from paragraph(f"{advice.setting:<{column}}{advice.effect}", width, indent=2, hang=column)
+        effect = f"{advice.effect}: {', '.join(advice.several)}" if advice.several else advice.effect
+        yield from paragraph(f"{advice.name:<{column}}{effect}", width, indent=2, hang=column)
+    yield from (Text(line, style="dim") for line in example(run, found[0], path, width))
+
+
+def example(run: Evidence, advice: Advice, path: Path, width: int) -> Iterator[str]:
+    """Yield how to follow a piece of advice: a command, or a call where the run came from Python."""
     if run.setting("custom"):
-        name, _, value = found[0].setting.partition("=")
-        yield Text(f"for example: gapsl.train(..., {name}={value})", style="dim")
+        values = merge(*(parse_assignment(setting) for setting in advice.settings))
+        words = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        yield from textwrap.wrap(f"for example: gapsl.train(..., {words})", width, subsequent_indent="  ")
     else:
-        yield Text(f"for example: gapsl train --config {path}/config.yaml \\", style="dim")
-        yield Text(f"  --set {found[0].setting} --out FOLDER", style="dim")
+        yield f"for example: gapsl train --config {path}/config.yaml \\"
+        yield from continued([*(f"--set {setting}" for setting in advice.settings), "--out FOLDER"], width)
+
+
+def continued(words: Sequence[str], width: int) -> Iterator[str]:
+    """Yield words of a command in indented lines that a shell reads as one; none is broken."""
+    glued = " ".join(word.replace(" ", UNBREAKABLE) for word in words)
+    lines = textwrap.wrap(glued, width - 4, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines, 1):
+        yield f"  {line.replace(UNBREAKABLE, ' ')}" + " \\" * (number < len(lines))
 
 
 def short(run: Evidence, findings: Sequence[Finding], name: str) -> Iterator[Text]:
@@ -133,7 +149,9 @@ def machine_readable(run: Evidence, findings: Sequence[Finding], path: Path) -> 
                 "title": finding.title,
                 "text": finding.text,
                 "numbers": dict(finding.numbers),
-                "advice": [{"setting": a.setting, "effect": a.effect} for a in finding.advice],
+                "advice": [
+                    {"name": a.name, "settings": list(a.settings), "effect": a.effect} for a in finding.advice
+                ],
             }
             for finding in findings
         ],

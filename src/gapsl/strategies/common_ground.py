@@ -73,7 +73,8 @@ class CommonGround:
 
 def scores_of(seen: Mapping[int, Tensor]) -> Tensor:
     """Return each device's mean angle to the others on the probes, in ascending device id."""
-    return consistency_scores(pairwise_angles(rows_of(seen)))
+    rows = torch.stack([seen[device].flatten() for device in sorted(seen)])
+    return consistency_scores(pairwise_angles(rows))
 
 
 def members_of(seen: Mapping[int, Tensor], scores: Tensor, share: float) -> tuple[int, ...]:
@@ -81,13 +82,8 @@ def members_of(seen: Mapping[int, Tensor], scores: Tensor, share: float) -> tupl
     devices = sorted(seen)
     if share == 1:
         return tuple(devices)
-    nonzero = rows_of(seen).any(dim=1).cpu()
+    nonzero = torch.tensor([bool(seen[device].any()) for device in devices])
     return tuple(devices[i] for i in select(scores, share, nonzero=nonzero))
-
-
-def rows_of(seen: Mapping[int, Tensor]) -> Tensor:
-    """Return what the devices make of the probes as rows, in ascending device id."""
-    return torch.stack([seen[device].flatten() for device in sorted(seen)])
 
 
 def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:

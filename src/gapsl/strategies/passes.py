@@ -82,24 +82,21 @@ class Passes:
             self._rows = torch.empty(count, self.half.size, dtype=first.dtype, device=first.device)
         return self._rows[:count]
 
-    def first_order(
-        self, upload: Upload, out: Tensor | None = None, *, for_device: bool = True
-    ) -> Contribution:
+    def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
         """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given.
 
-        Where devices have a loss of their own, the activations' gradient is that loss's, unless
-        `for_device` is False.
+        Where devices have a loss of their own, the activations' gradient is that loss's.
         """
         logits, activations, statistics = self.logits(upload)
         loss = self.loss(logits, upload.labels, upload.device)
-        inputs = [*self.half.parameters, activations]
-        if self.device_loss is None or not for_device:
-            *gradients, returned = torch.autograd.grad(loss, inputs, materialize_grads=True)
+        if self.device_loss is None:
+            gradient, returned = self._gradients(loss, activations, out)
         else:
             theirs = self.device_loss(logits, upload.labels, upload.device)
             (returned,) = torch.autograd.grad(theirs, activations, retain_graph=True, materialize_grads=True)
-            gradients = list(torch.autograd.grad(loss, inputs[:-1], materialize_grads=True))
-        return Contribution(upload, loss.item(), self.flatten(gradients, out), returned, statistics)
+            pieces = torch.autograd.grad(loss, self.half.parameters, materialize_grads=True)
+            gradient = self.flatten(pieces, out)
+        return Contribution(upload, loss.item(), gradient, returned, statistics)
 
     def logits(self, upload: Upload) -> tuple[Tensor, Tensor, Statistics]:
         """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""
@@ -132,14 +129,21 @@ class Passes:
     def _stream(self, upload: Upload) -> AbstractContextManager[None]:
         return global_stream(self.seed, "dropout-server", upload.device, upload.round, upload.turn)
 
-    def _forward(self, upload: Upload, activations: Tensor) -> tuple[Tensor, Statistics]:
-        with self._stream(upload), self.running.captured() as statistics:
-            logits = self.half.model(activations)
-        return self.loss(logits, upload.labels, upload.device), statistics
+    def _again(self, upload: Upload) -> tuple[Tensor, Tensor]:
+        """Return the server's own loss on an upload, and the leaf activations."""
+        logits, activations, _ = self.logits(upload)
+        return self.loss(logits, upload.labels, upload.device), activations
+
+    def _gradients(
+        self, loss: Tensor, activations: Tensor, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return a loss's gradients for the weights (flat, in `out` if given) and for the activations."""
+        inputs = [*self.half.parameters, activations]
+        *pieces, on_activations = torch.autograd.grad(loss, inputs, materialize_grads=True)
+        return self.flatten(pieces, out), on_activations
 
     def _exact(self, contribution: Contribution, direction: Tensor) -> tuple[Tensor, Tensor]:
-        activations = contribution.upload.activations.detach().requires_grad_()
-        loss, _ = self._forward(contribution.upload, activations)
+        loss, activations = self._again(contribution.upload)
         weights, mixed = exact_product(loss, self.half.parameters, activations, self.half.views(direction))
         return self.flatten(weights), mixed
 
@@ -151,20 +155,14 @@ class Passes:
                 for parameter, piece in zip(self.half.parameters, self.half.views(offset), strict=True):
                     parameter.add_(piece)
             try:
-                moved = self.first_order(contribution.upload, for_device=False)
+                return self._gradients(*self._again(contribution.upload))
             finally:
                 with torch.no_grad():  # put back, not subtracted: the weights must not lose a bit
                     for parameter, value in zip(self.half.parameters, home, strict=True):
                         parameter.copy_(value)
-            return moved.gradient, moved.activation_gradient
 
-        base = contribution  # the regulariser is of the server's loss, whatever devices descend
-        if self.device_loss is not None:
-            base = self.first_order(contribution.upload, for_device=False)
-        return finite_product(
-            gradients_at,
-            base.gradient,
-            base.activation_gradient,
-            direction,
-            finite_step(self.flatten(home)),
-        )
+        returned = contribution.activation_gradient
+        if self.device_loss is not None:  # the regulariser is of the server's loss, whatever devices descend
+            (returned,) = torch.autograd.grad(*self._again(contribution.upload), materialize_grads=True)
+        step = finite_step(self.flatten(home))
+        return finite_product(gradients_at, contribution.gradient, returned, direction, step)

@@ -303,6 +303,14 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by the names that `--set` takes."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
+
+
 def parse_assignment(text: str) -> dict[str, Any]:
     """Read 'section.name=value' as nested settings; the value is YAML."""
     path, equals, value = text.partition("=")

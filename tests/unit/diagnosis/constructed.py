@@ -24,8 +24,16 @@ SETTINGS: dict[str, Any] = {
     "partition": "iid",
     "participation": 1.0,
     "batch_size": 32,
+    "norm": "none",
+    "reduction": "mean",
+    "device_gradient": "follow",
     "calibration": "none",
-    "device_optimizer": {"lr": 0.1, "clip": None, "schedule": "constant"},
+    "calibration_for": "both",
+    "balance": "none",
+    "probes": 0,
+    "probe_pull": 0.03,
+    "probe_leaders": 1.0,
+    "device_optimizer": {"name": "sgd", "lr": 0.1, "clip": None, "schedule": "constant"},
     "server_optimizer": {"lr": 0.1, "clip": None, "schedule": "constant"},
 }
 GAPSL = {
@@ -115,7 +123,17 @@ def with_accuracy(run: Evidence, accuracies: Sequence[float]) -> Evidence:
     )
 
 
+def probed(run: Evidence, apart: float, odd: float = 2.0, **settings: Any) -> Evidence:
+    """The same run with probes, halves this far apart, and the last device at this angle in degrees."""
+    scores = {0: 2.0, 1: 2.0, 2: 2.0, 3: odd}
+    run = changed(
+        run,
+        lambda r: {"apart": apart, "probe_scores": {d: math.radians(s) for d, s in scores.items()}},
+    )
+    return replace(run, settings={**run.settings, "probes": 2, **settings})
+
+
 def settings_of(finding: Finding | None) -> list[str]:
-    """The settings a finding advises."""
+    """What a finding advises, by name."""
     assert finding is not None
-    return [advice.setting for advice in finding.advice]
+    return [advice.name for advice in finding.advice]

@@ -25,7 +25,7 @@ def test_accuracy_at_chance_is_trouble() -> None:
     assert found is not None
     assert (found.name, found.severity) == ("guessing", Severity.TROUBLE)
     assert "28 % of the test set, guessing in 25 %" in found.text
-    assert settings_of(found)[:2] == ["calibration=prior", "device_optimizer.lr=0.01"]
+    assert settings_of(found)[:2] == ["preset recommended", "device_optimizer.lr=0.01"]
     assert guessing(with_accuracy(healthy(), [0.3] * 8)) is None
 
 
@@ -109,7 +109,7 @@ def test_classes_that_are_hardly_ever_recognised_are_named() -> None:
         "Classes cat and bee are hardly ever recognised",
     )
     assert "Class cat is on 4 of 4 devices (25 % of all samples)" in found.text
-    assert settings_of(found) == ["calibration=prior", "device_optimizer.lr=0.01"]
+    assert settings_of(found) == ["preset recommended", "device_optimizer.lr=0.01"]
 
 
 def test_while_little_is_learned_no_class_is_singled_out() -> None:
@@ -130,7 +130,7 @@ def test_devices_that_know_only_their_own_labels() -> None:
     )
     assert found is not None
     assert found.severity == Severity.WATCH
-    assert settings_of(found) == ["calibration=prior", "device_optimizer.lr=0.01"]
+    assert settings_of(found) == ["preset recommended", "device_optimizer.lr=0.01"]
     for local in (0.9, None):
         assert (
             own_labels_only(evaluated(with_accuracy(healthy(), FLAT), lambda e, x=local: {"local": x}))

@@ -21,7 +21,7 @@ def test_devices_much_better_together_than_alone_have_drifted_apart(
     assert found is not None
     assert found.severity == severity
     assert settings_of(found) == [
-        "calibration=prior", "device_optimizer.lr=0.01", "method=frozen", "method=sfl",
+        "preset recommended", "device_optimizer.lr=0.01", "method=frozen", "method=sfl",
     ]  # fmt: skip
     assert "moved by 0.30 of their length" in found.text
     assert far_from_start(run) is None, "it would say the same again"

@@ -20,7 +20,7 @@ def test_gradients_beyond_a_right_angle_are_to_be_watched_while_there_is_somethi
     assert found is not None
     assert (found.name, found.severity) == ("gradients-opposed", Severity.WATCH)
     assert "93° (93° at the start)" in found.text
-    assert settings_of(found) == ["calibration=prior", "batch_size=64"]
+    assert settings_of(found) == ["preset recommended", "batch_size=64"]
 
 
 def test_below_a_right_angle_or_at_the_end_of_learning_they_are_told_only() -> None:

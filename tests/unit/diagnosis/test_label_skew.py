@@ -35,7 +35,7 @@ def test_strong_skew_is_to_be_watched_where_halves_can_learn_it() -> None:
     assert found is not None
     assert (found.severity, found.title) == (Severity.WATCH, "The devices see very different labels")
     assert found.numbers["mean_distance"] == pytest.approx(0.72, abs=0.01)
-    assert settings_of(found) == ["calibration=prior"]
+    assert settings_of(found) == ["preset recommended"]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,15 @@ def test_numbers_that_were_not_finite_are_left_out() -> None:
     assert read.evaluation.drift == {0: 0.5}
 
 
+def test_probes_are_read_where_there_are_any() -> None:
+    read = read_round(RECORD)
+    assert (read.apart, read.probe_scores, read.probe_leaders) == (None, {}, None)
+    probed = {"apart": 0.02, "probe_scores": {"0": 0.1, "2": 0.3, "5": 0.2}, "probe_leaders": [0, 5]}
+    read = read_round({**RECORD, **probed})
+    assert (read.apart, read.probe_leaders) == (0.02, frozenset({0, 5}))
+    assert read.probe_scores == {0: 0.1, 2: 0.3, 5: 0.2}
+
+
 def test_scores_are_recorded_or_follow_from_the_angles_by_device_id() -> None:
     angles = [[0.0, 1.0, 2.0], [1.0, 0.0, 1.5], [2.0, 1.5, 0.0]]
     assert read_round({**RECORD, "angles": angles}).scores == {0: 1.5, 2: 1.25, 5: 1.75}

@@ -64,10 +64,10 @@ def test_the_worst_comes_first_and_every_finding_has_evidence_and_advice() -> No
 
 
 def test_advice_is_collected_once_and_ranked_by_how_much_it_would_mend() -> None:
-    tried = [advice.setting for advice in things_to_try(diagnose(sick()))]
+    tried = [advice.name for advice in things_to_try(diagnose(sick()))]
     assert len(set(tried)) == len(tried)
     assert set(tried[:2]) == {"gapsl.eta=0", "gapsl.exclusion=none"}
-    assert "calibration=prior" in tried
+    assert "preset recommended" in tried
 
 
 def test_where_numbers_ran_away_only_that_asks_for_something() -> None:
@@ -107,4 +107,5 @@ def test_programs_get_the_same_as_strict_json() -> None:
 
 def test_runs_from_python_are_told_how_to_follow_advice_there() -> None:
     run = replace(sick(), settings={**sick().settings, "custom": {"dataset": "tuple"}})
-    assert any(line.startswith("for example: gapsl.train(..., ") for line in printed(run))
+    lines = printed(run)
+    assert "for example: gapsl.train(..., gapsl={'eta': 0})" in lines

@@ -93,6 +93,15 @@ def test_the_recommended_settings_are_those_of_the_preset_but_for_the_rates_that
             assert {getattr(point.run.config, name) for point in ours} == {value}
 
 
+def test_at_full_scale_the_presets_rate_is_that_of_sgd_and_the_papers_that_of_adamw() -> None:
+    points = [p for p in EXPERIMENTS["table1"].points(SCALES["full"], nothing) if p.line == "recommended"]
+    found = {p.workload: p.run.config.device_optimizer for p in points}
+    paper = compose(preset_name="paper-cifar100-vit").device_optimizer
+    assert (paper.name, found["cifar100"]) == ("adamw", paper)
+    rate = preset("recommended")["device_optimizer"]["lr"]
+    assert (found["cifar10"].name, found["cifar10"].lr) == ("sgd", rate)
+
+
 def test_seeds_are_as_many_as_the_claims_need() -> None:
     reduced = SCALES["reduced"]
 

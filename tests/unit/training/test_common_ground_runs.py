@@ -57,14 +57,17 @@ def test_traffic_is_that_of_psl():
     assert tied.fleet.traffic.received == plain.fleet.traffic.received
 
 
-def test_halves_stay_together_under_label_skew():
+@pytest.mark.parametrize("optimizer", [{"lr": 0.01}, {"name": "adamw", "lr": 0.001}], ids=str)
+def test_halves_stay_together_under_label_skew(optimizer):
+    settings = {**SKEWED, "device_optimizer": optimizer}
+
     def spread(training):
         halves = [training.fleet._devices[d].half.flat() for d in range(4)]
         mean = torch.stack(halves).mean(dim=0)
         return max(float((half - mean).norm()) for half in halves)
 
-    loose = trained(method="psl", **SKEWED)
-    tied = trained(method="psl", **SKEWED, **TIED)
+    loose = trained(method="psl", **settings)
+    tied = trained(method="psl", **settings, **TIED)
     assert spread(tied) < 0.7 * spread(loose)
 
 

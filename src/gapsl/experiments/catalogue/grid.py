@@ -66,7 +66,8 @@ def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
         for partition in grid.partitions:
             for line in grid.lines:
                 for at, varied in sweep:
-                    settings = merge(whole.settings, PARTITIONS[partition], LINES[line].settings, varied)
+                    own = LINES[line].settings
+                    settings = merge(whole.settings, PARTITIONS[partition], own, varied, whole.fixed)
                     place = (workload, partition, line, grid.sweep, at)
                     yield from tuned(place, settings, seeds, priority, scale, results)
 
@@ -86,7 +87,7 @@ def tuned(
     if scale.workloads[workload].rates:
         searched = search(scale, workload, line, settings["partition"])
         yield from (trial(workload, line, *each, priority) for each in searched.trials.items())
-        finalists = searched.finalists(results) or {}
+        finalists = searched.finalists(results)
         yield from (trial(workload, line, *each, priority, final=True) for each in finalists.items())
         found = searched.chosen(results)
         settled = found is not None

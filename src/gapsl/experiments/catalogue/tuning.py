@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from gapsl.errors import InputError
 from gapsl.experiments.catalogue.lines import LINES
-from gapsl.experiments.catalogue.scales import Rates, Scale
+from gapsl.experiments.catalogue.scales import Rates, Scale, Workload
 from gapsl.experiments.planned import Planned, Settings, planned
 from gapsl.experiments.store import Result
 
@@ -28,32 +29,35 @@ class Search:
     trials: Mapping[Rates, Planned]
     full: Mapping[Rates, Planned]
 
-    def finalists(self, results: Results) -> dict[Rates, Planned] | None:
-        """Return the full-length runs of the best trials; None before all trials have ended."""
-        order = ranked(self.trials, results)
-        return None if order is None else {rates: self.full[rates] for rates in order[:FINALISTS]}
+    def finalists(self, results: Results) -> dict[Rates, Planned]:
+        """Return the full-length runs of the best trials; none before all trials have ended."""
+        order = ranked(self.trials, results) or []
+        return {rates: self.full[rates] for rates in order[:FINALISTS]}
 
     def chosen(self, results: Results) -> Rates | None:
         """Return the rates of the best finalist; None before all of them have ended."""
-        finalists = self.finalists(results)
-        order = None if finalists is None else ranked(finalists, results)
+        order = ranked(self.finalists(results), results)
         return order[0] if order else None
 
 
 def search(scale: Scale, workload: str, line: str, partition: str) -> Search:
     """Return the search of a line's rates for a partition."""
-    shared = LINES[LINES[line].rates_of]
-    whole = scale.workloads[workload]
-    tried = whole.rates
-    if not shared.halves_learn:
+    searched = searched_partition(partition, scale.searched_on)
+    return _search(scale.workloads[workload], LINES[line].rates_of, searched)
+
+
+@cache  # lines, sweeps and experiments share searches, and each is many runs to lay out
+def _search(workload: Workload, line: str, partition: str) -> Search:
+    tried = workload.rates
+    if not LINES[line].halves_learn:
         tried = tuple(rates for rates in tried if rates.device == tried[0].device)
-    where = {"partition": searched_partition(partition, scale.searched_on), "seed": SEED}
+    where = {"partition": partition, "seed": SEED}
 
     def runs(length: Settings) -> dict[Rates, Planned]:
-        layers = (whole.settings, length, shared.settings, where)
+        layers = (workload.settings, length, LINES[line].settings, where)
         return {rates: planned(*layers, at_rates(rates)) for rates in tried}
 
-    return Search(runs(whole.search), runs({}))
+    return Search(runs(workload.search), runs({}))
 
 
 def ranked(runs: Mapping[Rates, Planned], results: Results) -> list[Rates] | None:

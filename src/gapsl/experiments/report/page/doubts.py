@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import sqrt
 
-from gapsl.experiments.catalogue import Point, Workload
+from gapsl.experiments.catalogue import Workload
+from gapsl.experiments.catalogue.tuning import Search
+from gapsl.experiments.planned import Planned
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import line_name
-from gapsl.experiments.report.searches import Search, Searches, validated
+from gapsl.experiments.report.searches import Searches, validated
 
 NEAR = 2.0  # standard errors within which accuracies are not told apart
 
 
 def doubts(evidence: Evidence, whole: Workload, searches: Searches) -> list[str]:
     """Say whose chosen rates may not be the best, and why."""
-    decided = {line_name(line): own for line, own in searches.items() if own.chosen(evidence) is not None}
+    decided = {line_name(line): own for line, own in searches.items() if own.chosen(evidence.results)}
     edges = [f"{name} ({where})" for name, own in decided.items() if (where := edge(evidence, own))]
     found = [("At an edge of the grid, beyond which a better pair may lie", edges)]
     samples = held_out(whole)
@@ -32,7 +34,7 @@ def doubts(evidence: Evidence, whole: Workload, searches: Searches) -> list[str]
 
 def edge(evidence: Evidence, search: Search) -> str:
     """Say at which ends of the rates that were tried the chosen ones are; nothing if they lie between."""
-    chosen = search.chosen(evidence)
+    chosen = search.chosen(evidence.results)
     found = []
     for half, index in (("devices'", 0), ("server's", 1)):
         tried = sorted({rates[index] for rates in search.trials})
@@ -49,7 +51,7 @@ def held_out(whole: Workload) -> int | None:
 
 def near_chance(evidence: Evidence, search: Search, samples: int) -> bool:
     """Say whether not even the best trial is told from guessing."""
-    results = [evidence.result(point) for point in search.trials.values()]
+    results = [evidence.results(run.key) for run in search.trials.values()]
     classes = max(len(result["label_counts"][0]) for result in results if result is not None)
     best = reached(evidence, search.trials.values())[:1]
     return not best or best[0] - 1 / classes < NEAR * error(1 / classes, samples)
@@ -57,16 +59,16 @@ def near_chance(evidence: Evidence, search: Search, samples: int) -> bool:
 
 def near_second(evidence: Evidence, search: Search, samples: int) -> bool:
     """Say whether the best run at full length is not told from the second."""
-    best = reached(evidence, search.finals.values())[:2]
+    best = reached(evidence, search.finalists(evidence.results).values())[:2]
     if len(best) < 2:
         return False
     first, second = best
     return first - second < NEAR * sqrt(error(first, samples) ** 2 + error(second, samples) ** 2)
 
 
-def reached(evidence: Evidence, points: Iterable[Point]) -> list[float]:
+def reached(evidence: Evidence, runs: Iterable[Planned]) -> list[float]:
     """Return the accuracies of runs that finished, the best first."""
-    known = [validated(evidence, point) for point in points]
+    known = [validated(evidence, run) for run in runs]
     return sorted((accuracy for accuracy in known if accuracy is not None), reverse=True)
 
 

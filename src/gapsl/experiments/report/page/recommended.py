@@ -9,7 +9,8 @@ from gapsl.experiments.report.naming import line_name, part_name, workload_name
 from gapsl.experiments.report.page.markdown import paragraphs, table
 from gapsl.experiments.report.page.numbers import accuracy_cell
 from gapsl.experiments.report.page.pairs import cell
-from gapsl.experiments.report.page.settings import flat, shown
+from gapsl.experiments.report.page.settings import shown
+from gapsl.training.config import flat
 
 OTHERS = ("gapsl", "sfl", "epsl", "vanilla", "psl", "frozen", "central")
 LEGEND = (
@@ -35,9 +36,11 @@ def recommended(evidence: Evidence) -> str:
         for line, name in named.items()
     ]
     settings = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(RECOMMENDED).items())
+    searched = evidence.scale.workloads["cifar10"].rates
+    rates = "; its learning rates are searched as all others' are" if searched else ""
     return paragraphs(
         LEGEND,
-        f"Its settings, over the workload's: {settings}; its learning rates are searched as all others' are.",
+        f"Its settings, over the workload's: {settings}{rates}.",
         f"**{workload_name('cifar10', evidence.scale)}, non-IID**",
         table(["", "accuracy", "recommended − it"], rows),
     )

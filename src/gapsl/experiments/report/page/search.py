@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from gapsl.diagnosis.wording import listed
-from gapsl.experiments.catalogue import Point
 from gapsl.experiments.catalogue.scales import Rates
-from gapsl.experiments.catalogue.tuning import FINALISTS, SEED
+from gapsl.experiments.catalogue.tuning import FINALISTS, SEED, Search
+from gapsl.experiments.planned import Planned
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import line_name, workload_name
 from gapsl.experiments.report.page.doubts import doubts
 from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 from gapsl.experiments.report.page.numbers import NOTHING
-from gapsl.experiments.report.page.settings import flat, shown
-from gapsl.experiments.report.searches import Search, Searches, searches_of, validated
+from gapsl.experiments.report.page.settings import shown
+from gapsl.experiments.report.searches import Searches, searches_of, validated
+from gapsl.training.config import flat
 
 STRUCTURE = (
     "Learning rates are all that is searched here. What `recommended` is made of (probes, pull, "
@@ -25,7 +26,10 @@ def search(evidence: Evidence) -> str:
     """Return the section."""
     found = searches_of(evidence)
     if not found:
-        return "Learning rates are not searched at this scale: they are the paper's."
+        return (
+            "Learning rates are not searched at this scale: they are the paper's, and for the devices of "
+            "`recommended`, where they have SGD, the preset's."
+        )
     partitions = listed([f"`{name}`" for name in evidence.scale.searched_on])
     parts = [
         "Every method is tried with the same pairs of learning rates (devices' / server's), for each of "
@@ -51,28 +55,27 @@ def search(evidence: Evidence) -> str:
 def grid_table(evidence: Evidence, grid: tuple[Rates, ...], searches: Searches) -> str:
     """Return the validation accuracies of a grid, a row a line, those chosen in bold."""
     headings = ["", *(f"{rates.device:g} / {rates.server:g}" for rates in grid)]
-    rows = []
-    for line, own in searches.items():
-        chosen = own.chosen(evidence)
-        cells = [cell(evidence, own, rates, bold=rates == chosen) for rates in grid]
-        rows.append([line_name(line), *cells])
+    rows = [
+        [line_name(line), *(cell(evidence, own, rates) for rates in grid)] for line, own in searches.items()
+    ]
     return table(headings, rows)
 
 
-def cell(evidence: Evidence, search: Search, rates: Rates, *, bold: bool) -> str:
+def cell(evidence: Evidence, search: Search, rates: Rates) -> str:
     """Return what a pair of rates reached: in its trial, and at full length where it came so far."""
     if rates not in search.trials:
         return ""
     trial = reached(evidence, search.trials[rates])
-    if rates not in search.finals:
+    finalists = search.finalists(evidence.results)
+    if rates not in finalists:
         return trial
-    final = reached(evidence, search.finals[rates])
-    return f"{trial} → **{final}**" if bold else f"{trial} → {final}"
+    final = reached(evidence, finalists[rates])
+    return f"{trial} → **{final}**" if rates == search.chosen(evidence.results) else f"{trial} → {final}"
 
 
-def reached(evidence: Evidence, point: Point) -> str:
+def reached(evidence: Evidence, run: Planned) -> str:
     """Return a run's accuracy in percent, or that there is none."""
-    accuracy = validated(evidence, point)
+    accuracy = validated(evidence, run)
     if accuracy is None:
-        return NOTHING if evidence.result(point) is None else "failed"
+        return NOTHING if evidence.results(run.key) is None else "failed"
     return f"{100 * accuracy:.1f}"

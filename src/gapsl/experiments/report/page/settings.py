@@ -10,7 +10,7 @@ from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import seeds_name, workload_name
 from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 from gapsl.experiments.store import Result
-from gapsl.training.config import Config
+from gapsl.training.config import Config, flat
 
 COMMIT = 10  # letters of a commit that are shown
 SEEDS = {
@@ -19,14 +19,6 @@ SEEDS = {
     "sweep": "Tables II and III",
     "rest": "everything else",
 }
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by the names that `--set` takes."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
 
 
 def shown(value: Any) -> str:
