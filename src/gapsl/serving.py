@@ -85,6 +85,12 @@ def check_served(config: Config, network: Network) -> None:
             f"{config.method} moves devices' halves, which the server must not see: start a gapsl "
             "parameter-server, and name it with --parameter-server HOST:PORT"
         )
+    penalty = getattr(config.parameters(), "penalty", None)
+    if config.labels == "device" and penalty == "finite" and not network.rounds_close().waits:
+        raise InputError(
+            "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
+            "gapsl.penalty = none, or closing = all"
+        )
     network.device_names(config.devices)
 
 

@@ -205,8 +205,7 @@ class RemoteFleet:
         """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
         answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
         if answer is None or answer.tensor is None:
-            assert self._open is not None
-            self._absent.append((self._open[1], device))
+            self._absent.append((self._lines[device].turn, device))
             return math.nan, torch.zeros_like(features)
         assert isinstance(answer.answer, wire.Judged)
         self.traffic.add(device, sent=answer.answer.tensor.bytes, received=features.nbytes)
