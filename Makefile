@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread a process: torch's threads spin at barriers when another process has the core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo demo-network test test-all lint types benchmark proto clean help
+.PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
 
 help:             ## Show what can be made.
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -41,6 +41,10 @@ test: lint types  ## Lint, types and the tests (under 10 minutes on 2 cores).
 
 test-all: lint types  ## The same with the slow tests.
 	$(BIN)/pytest -n 2
+
+soak: $(VENV)/.ready  ## A fleet of processes under 100 kills, bad frames, cut links, 100 devices (half an hour).
+	$(BIN)/pytest -m slow tests/integration/test_network_soak.py tests/integration/test_network_security.py \
+	  tests/integration/test_network_links.py -rs
 
 benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
 	$(BIN)/python benchmarks/round.py
