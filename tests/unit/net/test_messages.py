@@ -140,7 +140,9 @@ def test_spoiled_messages_mean_what_they_mean_to_protobuf():
     originals = [serialize(memoryview(chance.randbytes(size))) for size in (1, 5, 120, 130, 300)]
     originals += [
         wire.FromDevice(upload=wire.Upload(round=3, labels=range(9))).SerializeToString(),
-        wire.FromDevice(ready=wire.Ready(samples=3, stored=[1, 2], label_counts=[5, 6])).SerializeToString(),
+        wire.FromDevice(
+            ready=wire.Ready(samples=3, stored=[wire.Stored(round=1)], label_counts=[5, 6])
+        ).SerializeToString(),
     ]
     understood = 0
     for _ in range(3000):
