@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
 
+FAREWELL_SECONDS = 10.0  # that a finished run waits for devices that do not know it yet
+
 
 @dataclass(frozen=True)
 class Listening:
@@ -58,21 +61,20 @@ def train_remotely(
     check_served(config, network)
     folder = opened(out, config, network)
     with folder.locked():
+        server = Server(config, network, folder, listening)
         done = folder.result()
         if done is not None:
+            server.farewell()
             return done
-        server = Server(config, network, folder, listening)
-        reason, finished = "the server stops; it goes on when it is started again", False
         try:
-            training = server.prepare()
-            result = training.run()
+            result = server.prepare().run()
             if result is not None:
-                reason, finished = "the run is finished", True
+                server.farewell()
             return result
         except Stopped:  # while devices were waited for
             return None
         finally:
-            server.stop(reason, finished=finished)
+            server.stop("the server stops; it goes on when it is started again")
 
 
 def check_served(config: Config, network: Network) -> None:
@@ -120,6 +122,8 @@ class Server:
     def __init__(self, config: Config, network: Network, folder: RunFolder, listening: Listening) -> None:
         self._config, self._network, self._folder, self._listening = config, network, folder, listening
         self._fleet: RemoteFleet | None = None
+        self._roster = Roster(network.device_names(config.devices), Inbox())
+        self._service: Service | None = None
         self._serving: Serving | None = None
 
     def prepare(self) -> Training:
@@ -150,21 +154,43 @@ class Server:
         self._listening.tell(f"metrics on port {port}")
         return [metrics]
 
-    def stop(self, reason: str, *, finished: bool) -> None:
-        """Say goodbye to everybody, and stop listening."""
-        if self._fleet is not None and self._serving is not None:
+    def farewell(self) -> None:
+        """Tell every device that the run is over, and wait a little for those who are away."""
+        file = self._folder.path / "told"
+        told = set(file.read_text(encoding="utf-8").split()) if file.exists() else set()
+        names, reason = set(self._roster.names), "the run is finished"
+        if names <= told:
+            return
+        if self._service is None:
+            self._listen(Service(self._roster, lambda device: wire.Welcome(), self._listening.identify))
+        assert self._service is not None
+        told |= set(self._roster.goodbye(reason, finished=True))
+        self._service.finished = reason
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while not names <= told | self._service.told and time.monotonic() < deadline:
+            time.sleep(0.05)
+        write_text(file, "\n".join(sorted(told | self._service.told)) + "\n")
+
+    def stop(self, reason: str) -> None:
+        """Say goodbye to whoever is there, and stop listening."""
+        if self._serving is not None:
             self._serving.leaving()
-            self._fleet.goodbye(reason, finished=finished)
+            self._roster.goodbye(reason, finished=False)
             self._serving.stop()
+
+    def _listen(self, service: Service) -> None:
+        listening = self._listening
+        self._service = service
+        self._serving = serve(service, listening.address, len(self._roster.names), listening.credentials)
+        listening.started(self._serving.port)
 
     def _gather(self, parts: Parts) -> RemoteFleet:
         listening, network = self._listening, self._network
-        inbox: Inbox = Inbox()
-        roster = Roster(network.device_names(self._config.devices), inbox)
+        roster = self._roster
         agreed = agreed_on(parts, network)
         fleet = self._fleet = RemoteFleet(
             roster,
-            inbox,
+            roster.inbox,
             agreed,
             Memory(self._folder.path / "fleet.json", roster.names),
             closing=network.rounds_close(),
@@ -176,9 +202,7 @@ class Server:
             tell=listening.tell,
         )
         welcome = self._welcome(parts, agreed)
-        service = Service(roster, welcome, listening.identify)
-        self._serving = serve(service, listening.address, len(roster.names), listening.credentials)
-        listening.started(self._serving.port)
+        self._listen(Service(roster, welcome, listening.identify))
         fleet.gather()
         return fleet
 

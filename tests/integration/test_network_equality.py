@@ -69,7 +69,8 @@ def compare(words: dict[str, Any], folder: Path) -> None:
 
 
 def test_every_method_is_compared() -> None:
-    assert METHODS_AND_SETTINGS.keys() == set(METHODS) - {"central"}
+    ours = {name for name, method in METHODS.items() if method.__module__.startswith("gapsl.")}
+    assert METHODS_AND_SETTINGS.keys() == ours - {"central"}
 
 
 @pytest.mark.parametrize("method", METHODS_AND_SETTINGS)

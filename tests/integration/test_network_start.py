@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network import SMALL, Served, trained_over_loopback
+from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
 import gapsl
@@ -86,3 +86,24 @@ def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is
     served.devices.start(served.port, "device-1")
     result = served.result()
     assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+
+
+def test_a_device_that_missed_the_end_is_told_when_it_comes(tmp_path: Path) -> None:
+    config = compose(words={**SMALL, "rounds": 2, "evaluate_every": 2})
+    first = trained_over_loopback(config, tmp_path)
+    told = tmp_path / "run" / "told"
+    assert told.read_text().split() == ["device-0", "device-1", "device-2"]
+    told.write_text("device-0\ndevice-2\n")
+    late = Devices(tmp_path / "state")
+    again = trained_over_loopback(
+        config, tmp_path, devices=late, started=lambda port: late.start(port, "device-1")
+    )
+    assert late.ended == {"device-1": "the run is finished"}
+    assert again == first
+    assert told.read_text().split() == ["device-0", "device-1", "device-2"]
+
+
+def test_a_finished_run_that_everybody_knows_of_listens_no_more(tmp_path: Path) -> None:
+    config = compose(words={**SMALL, "rounds": 2, "evaluate_every": 2})
+    first = trained_over_loopback(config, tmp_path)
+    assert trained_over_loopback(config, tmp_path, started=pytest.fail) == first

@@ -278,11 +278,6 @@ class RemoteFleet:
         self._absent, self._before, self._after = [], {}, {}
         return {name: value for name, value in found.items() if value}
 
-    def goodbye(self, reason: str, *, finished: bool) -> None:
-        """Tell everybody that the run is over, or that the server stops."""
-        for session in self._roster.connected().values():
-            session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=finished)))
-
     # --- asking and waiting
 
     def _evaluated(

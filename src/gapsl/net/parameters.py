@@ -48,6 +48,9 @@ class ParameterService:
         device = listed(announce.name, self.names, self.identify(context))
         if device != announce.device:
             raise WireError(wire.IDENTITY, f"{announce.name!r} is device {device}, not {announce.device}")
+        strangers = [number for number in announce.weights if not 0 <= number < len(self.names)]
+        if strangers:
+            raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")
         transfer = self.transfers.open(announce.run, announce.transfer, announce.weights)
         if device in announce.weights:
             transfer.add(device, received(stream, announce.tensors, self.largest))

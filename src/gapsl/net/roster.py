@@ -20,7 +20,7 @@ class Roster:
 
     def __init__(self, names: Sequence[str], inbox: Inbox) -> None:
         self.names = tuple(names)
-        self._inbox = inbox
+        self.inbox = inbox
         self._connected: dict[int, Session] = {}
         self._joins: dict[int, deque[float]] = {}  # when each device joined last
         self._lock = threading.Lock()  # streams open and close in gRPC's threads
@@ -35,7 +35,7 @@ class Roster:
                 raise WireError(
                     wire.TWICE, f"{hello.name!r} is connected already; if its link broke, it is noticed soon"
                 )
-            session = self._connected[device] = Session(device, hello.name, self._inbox, identify)
+            session = self._connected[device] = Session(device, hello.name, self.inbox, identify)
         return session
 
     def _limit(self, device: int, name: str) -> None:
@@ -51,6 +51,13 @@ class Roster:
         with self._lock:
             if self._connected.get(session.device) is session:
                 del self._connected[session.device]
+
+    def goodbye(self, reason: str, *, finished: bool) -> list[str]:
+        """Tell everybody who is connected that the run is over, or that the server stops; returns who."""
+        there = list(self.connected().values())
+        for session in there:
+            session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=finished)))
+        return [session.name for session in there]
 
     def connected(self) -> dict[int, Session]:
         """Return the connected devices."""

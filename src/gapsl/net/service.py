@@ -43,6 +43,8 @@ class Service:
 
     def __init__(self, roster: Roster, welcome: Callable[[int], wire.Welcome], identify: Identify) -> None:
         self._roster, self._welcome, self._identify = roster, welcome, identify
+        self.finished = ""  # the last word to whoever comes when the run is over
+        self.told: set[str] = set()  # who has heard it
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
@@ -50,6 +52,11 @@ class Service:
             session = self._roster.admit(first(stream, context), partial(self._identify, context))
         except WireError as error:
             yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
+            return
+        if self.finished:
+            yield wire.ToDevice(goodbye=wire.Goodbye(reason=self.finished, finished=True))
+            self.told.add(session.name)
+            self._roster.leave(session)
             return
         reader = threading.Thread(
             target=session.read, args=(stream,), name=f"read {session.name}", daemon=True

@@ -46,7 +46,7 @@ def test_an_unknown_dataset_is_answered_with_the_nearest():
         load_source("cifar11")
     with pytest.raises(InputError, match="did you mean 'digits'"):
         load_source("digits:8")
-    assert set(SOURCES) == {"digits", "fashion-mnist", "cifar10", "cifar100", "folder:"}
+    assert set(SOURCES) == {"digits", "fashion-mnist", "cifar10", "cifar100", "described:", "folder:"}
 
 
 # digits

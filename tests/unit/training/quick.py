@@ -51,7 +51,7 @@ def play_round(training, t):
 def device_states(training, folder):
     """What every device would store: weights, buffers, optimizer state, batches drawn."""
     folder.mkdir(parents=True, exist_ok=True)
-    training.fleet.save(folder)
+    training.fleet.save(folder, training.round)
     return [load_file(path) for path in sorted(folder.glob("device-*.safetensors"))]
 
 

@@ -139,7 +139,7 @@ def test_a_write_that_fails_leaves_the_older_checkpoints_and_no_draft(store):
     write(store, 3)
 
     class FullDisk:
-        def save(self, folder):
+        def save(self, folder, round):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(InputError, match="No space left"):

@@ -27,7 +27,7 @@ OPTIMIZERS = {
 
 
 def sha(training):
-    return training._weights_sha256()
+    return training._weights_sha256(training.fleet.digests())
 
 
 def descend_plainly(uncut, config, batches):
