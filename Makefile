@@ -28,6 +28,7 @@ demo-network: $(VENV)/.ready  ## The same digits over the network: a server and 
 	$(BIN)/gapsl fleet up --devices 10 --set method=gapsl --set dataset=digits --set partition=dirichlet:0.1 \
 	  --set rounds=100 --set evaluate_every=25 --set server_optimizer.lr=0.05 --set device_optimizer.lr=0.05 \
 	  --out runs/demo-network --wait
+	$(BIN)/gapsl replay runs/demo-network/run --quiet
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -105,7 +105,7 @@ def status(out: Out = OUT) -> None:
         table.add_column(title, no_wrap=title != "last word", overflow="ellipsis")
     for process in sorted(found, key=lambda one: (one.name != SERVER, one.name != PARAMETERS)):
         last = processes.last_lines(process.name, 1)
-        last = last.partition(",")[2][4:] or last  # without its time
+        last = last[20:] if last[:2].isdigit() else last  # without its time
         table.add_row(process.name, str(process.pid), "up" if process.alive else "ended", last)
     output.print(table)
     run = RunFolder(out / "run")

@@ -52,7 +52,8 @@ def start_log(kind: str) -> None:
     if kind not in ("text", "json"):
         raise InputError(f"unknown --log {kind!r}; choose text or json")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if kind == "json" else logging.Formatter("%(asctime)s %(message)s"))
+    text = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(JsonLines() if kind == "json" else text)
     log.handlers[:] = [handler]
     log.setLevel(logging.INFO)
     log.propagate = False
