@@ -37,11 +37,26 @@ def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> 
     return OwnWorkplace(welcome, data, data_dir)
 
 
+def hosted(names: list[str], devices: int | None) -> list[str]:
+    """Return the devices of this process: those named, or so many of one name."""
+    if devices is not None and len(names) > 1:
+        raise InputError("--devices makes its own names; give one --name for all of them, or none")
+    if devices is not None:
+        return [f"{names[0] if names else 'device'}-{number}" for number in range(devices)]
+    if not names:
+        raise InputError("a device needs its name; give --name")
+    return names
+
+
 def join(
     server: Annotated[str, typer.Option(help="The server's HOST:PORT.")],
     name: Annotated[
         list[str] | None,
         typer.Option(help="This device's name; repeated: several devices in one process."),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many devices in one process: NAME-0, NAME-1, ..."),
     ] = None,
     state: Annotated[Path, typer.Option(help="Where the device keeps its half between starts.")] = Path(
         "gapsl-state"
@@ -58,8 +73,7 @@ def join(
 ) -> None:
     """Take part in a run as a device, through broken links and restarts, until it is over."""
     start_log(log_format)
-    if not name:
-        raise InputError("a device needs its name; give --name")
+    names = hosted(name or [], devices)
     torch.set_num_threads(1)
     folder = choose_security(server, certs, insecure)
     agents = [
@@ -72,7 +86,7 @@ def join(
             patience=Patience(whole=patience),
             tell=lambda text, one=one: log.info("%s: %s", one, text),  # type: ignore[misc]
         )
-        for one in name
+        for one in names
     ]
     failures: list[GapslError] = []
 

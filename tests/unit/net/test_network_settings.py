@@ -2,6 +2,7 @@
 
 import pytest
 
+from gapsl.cli.join import hosted
 from gapsl.errors import InputError
 from gapsl.net.closing import Closing
 from gapsl.net.settings import Network, make_network
@@ -68,3 +69,23 @@ def test_names_that_cannot_be_are_refused(names, count, said):
 
 def test_every_setting_says_what_it_means():
     assert all(field.description for field in Network.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "devices", "expected"),
+    [
+        (["a", "b"], None, ["a", "b"]),
+        ([], 3, ["device-0", "device-1", "device-2"]),
+        (["cam"], 2, ["cam-0", "cam-1"]),
+    ],
+)
+def test_one_process_hosts_the_devices_it_names(
+    names: list[str], devices: int | None, expected: list[str]
+) -> None:
+    assert hosted(names, devices) == expected
+
+
+@pytest.mark.parametrize(("names", "devices"), [([], None), (["a", "b"], 2)])
+def test_a_process_without_clear_names_is_refused(names: list[str], devices: int | None) -> None:
+    with pytest.raises(InputError, match="--name"):
+        hosted(names, devices)
