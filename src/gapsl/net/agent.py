@@ -21,7 +21,7 @@ from gapsl.net.holder import Holder
 from gapsl.net.member import Member, Outgoing, Workplace
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import PROTOCOL
-from gapsl.net.service import METHOD, OPTIONS
+from gapsl.net.service import METHOD, open_channel
 from gapsl.net.store import Store
 
 # Refusals that another attempt may not meet.
@@ -87,7 +87,7 @@ class Agent:
         outgoing.put(
             wire.FromDevice(hello=wire.Hello(protocol=PROTOCOL, version=__version__, name=self.name))
         )
-        with self._channel() as channel:
+        with open_channel(self.address, self._credentials) as channel:
             join: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
                 f"/{METHOD}/Join", request_serializer=serialize
             )
@@ -97,11 +97,6 @@ class Agent:
             finally:
                 outgoing.put(None)
                 call.cancel()
-
-    def _channel(self) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(self.address, options=OPTIONS)
-        return grpc.secure_channel(self.address, self._credentials, options=OPTIONS)
 
     def _follow(
         self,

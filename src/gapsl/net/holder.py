@@ -18,7 +18,7 @@ from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.parameters import METHOD
 from gapsl.net.roster import PROTOCOL
-from gapsl.net.service import OPTIONS
+from gapsl.net.service import open_channel
 
 Outgoing = wire.FromHolder | memoryview
 PAUSE = 0.2  # seconds before the second attempt; doubled for each further one,
@@ -61,7 +61,7 @@ class Holder:
         half: Mapping[str, Tensor],
         wanted: Callable[[], bool],
     ) -> dict[str, Tensor] | None:
-        with self._channel() as channel:
+        with open_channel(self.address, self.credentials) as channel:
             method: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
                 f"/{METHOD}/Share", request_serializer=serialize
             )
@@ -88,11 +88,6 @@ class Holder:
                 over.set()
                 call.cancel()
         raise WireError(wire.STOPPED, "the parameter server closed the stream")
-
-    def _channel(self) -> grpc.Channel:
-        if self.credentials is None:
-            return grpc.insecure_channel(self.address, options=OPTIONS)
-        return grpc.secure_channel(self.address, self.credentials, options=OPTIONS)
 
     def _brought(
         self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]

@@ -38,6 +38,13 @@ OPTIONS = (
 Identify = Callable[[grpc.ServicerContext], str | None]  # the name in a peer's certificate; None: it has none
 
 
+def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """Return a link to a server, with its certificate or in plain text."""
+    if credentials is None:
+        return grpc.insecure_channel(address, options=OPTIONS)
+    return grpc.secure_channel(address, credentials, options=OPTIONS)
+
+
 class Service:
     """Serves the streams of a run's devices."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -50,6 +50,18 @@ class Device:
         self._sent: Tensor | None = None  # activations whose graph waits for the reply
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
         self._start = half.flat()  # the half before training, to tell how far it has gone
+
+    def parts(self) -> dict[str, Any]:
+        """Return what it was made of, for a device of another kind to be made of the same."""
+        return {
+            "id": self.id,
+            "half": self.half,
+            "batches": self.batches,
+            "seed": self.seed,
+            "where": self.where,
+            "layout": self.layout,
+            "probes": self.probes,
+        }
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut."""

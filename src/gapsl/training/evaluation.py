@@ -95,16 +95,12 @@ def evaluate(
     each = [one.accuracy for one in measured.values()]
     losses = [one.loss for one in measured.values()]
     by_class = torch.stack([one.by_class() for one in measured.values()])
-    accuracies = torch.tensor(each, dtype=torch.float64)
     if fleet.own_tests:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
         local = local_accuracy(by_class, proportions[list(measured)] if away else proportions)
     return {
-        "device_mean": float(accuracies.mean()),
-        "device_std": float(accuracies.std(correction=0)),
-        "device_min": float(accuracies.min()),
-        "device_max": float(accuracies.max()),
+        **_over_devices(each),
         "ensemble": ensemble,
         "merged": merged,
         "local": local,
@@ -112,6 +108,17 @@ def evaluate(
         "device_accuracy": each,
         "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
         **({"away": away} if away else {}),
+    }
+
+
+def _over_devices(accuracies: Sequence[float]) -> dict[str, float]:
+    """Return the mean and the spread of the devices' accuracies."""
+    each = torch.tensor(accuracies, dtype=torch.float64)
+    return {
+        "device_mean": float(each.mean()),
+        "device_std": float(each.std(correction=0)),
+        "device_min": float(each.min()),
+        "device_max": float(each.max()),
     }
 
 
@@ -182,18 +189,15 @@ def _from_counts(accuracy: Mapping[int, float], devices: Sequence[int]) -> dict[
     """Return the measures where devices' own counts are all there is."""
     if not accuracy:
         raise InputError(NO_TESTS)
-    each = torch.tensor(list(accuracy.values()), dtype=torch.float64)
+    measures = _over_devices(list(accuracy.values()))
     away = [device for device in devices if device not in accuracy]
     return {
-        "device_mean": float(each.mean()),
-        "device_std": float(each.std(correction=0)),
-        "device_min": float(each.min()),
-        "device_max": float(each.max()),
+        **measures,
         "ensemble": None,
         "merged": None,
-        "local": float(each.mean()),
+        "local": measures["device_mean"],
         "test_loss": None,
-        "device_accuracy": each.tolist(),
+        "device_accuracy": list(accuracy.values()),
         "class_accuracy": [],
         **({"away": away} if away else {}),
     }

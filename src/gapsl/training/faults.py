@@ -55,15 +55,7 @@ class FaultyDevice(Device):
     """A device that sends random labels, or noise of the activations' mean and deviation."""
 
     def __init__(self, healthy: Device, kind: Kind, classes: int) -> None:
-        super().__init__(
-            healthy.id,
-            healthy.half,
-            healthy.batches,
-            seed=healthy.seed,
-            where=healthy.where,
-            layout=healthy.layout,
-            probes=healthy.probes,
-        )
+        super().__init__(**healthy.parts())
         self.kind, self.classes = kind, classes
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:

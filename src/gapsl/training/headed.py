@@ -19,15 +19,7 @@ class HeadedDevice(Device):
     """The server runs the middle of the model; this device has both ends, and nobody else its labels."""
 
     def __init__(self, device: Device, head: Half) -> None:
-        super().__init__(
-            device.id,
-            device.half,
-            device.batches,
-            seed=device.seed,
-            where=device.where,
-            layout=device.layout,
-            probes=device.probes,
-        )
+        super().__init__(**device.parts())
         self.head = head
         self._position = (0, 0)
         self._labels: Tensor | None = None
