@@ -48,7 +48,7 @@ from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Service, serve
 from gapsl.net.session import Inbox
 from gapsl.net.settings import make_network
-from gapsl.net.shared import SharedWorkplace
+from gapsl.net.shared import shared_place
 from gapsl.serving import Listening, train_remotely
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.training.environment import describe_environment
@@ -115,7 +115,7 @@ def be_tcp(port: int) -> None:
 
 def be_device(port: int, name: str, state: str) -> None:
     """Be a device of the measured round."""
-    workplace = lambda welcome: SharedWorkplace(welcome, None)  # noqa: E731
+    workplace = lambda welcome: shared_place(welcome, None)  # noqa: E731
     Agent(f"localhost:{port}", name, state=Path(state), workplace=workplace).run()
 
 
@@ -166,7 +166,6 @@ def stream(certs: Path | None) -> Callable[[], None]:
     agreed = Agreed(wire.FLOAT32, (SIZE // 4,), 1, 1, range(1))
     fleet = RemoteFleet(
         roster,
-        inbox,
         agreed,
         Memory(None, ("echo",)),
         closing=Closing(),

@@ -190,7 +190,6 @@ class Server:
         agreed = agreed_on(parts, network)
         fleet = self._fleet = RemoteFleet(
             roster,
-            roster.inbox,
             agreed,
             Memory(self._folder.path / "fleet.json", roster.names),
             closing=network.rounds_close(),

@@ -18,7 +18,7 @@ from gapsl.net.agent import Agent, Patience
 from gapsl.net.member import Workplace
 from gapsl.net.parameters import ParameterService, serve_parameters
 from gapsl.net.settings import make_network
-from gapsl.net.shared import SharedWorkplace
+from gapsl.net.shared import shared_place
 from gapsl.net.transfers import Transfers
 from gapsl.serving import Listening, train_remotely
 from gapsl.training.config import Config
@@ -38,7 +38,7 @@ class Devices:
 
     state: Path
     credentials: Callable[[str], grpc.ChannelCredentials | None] = lambda name: None
-    workplace: Callable[[str, wire.Welcome], Workplace] = lambda name, welcome: SharedWorkplace(welcome, None)
+    workplace: Callable[[str, wire.Welcome], Workplace] = lambda name, welcome: shared_place(welcome, None)
     ended: dict[str, str | GapslError] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)

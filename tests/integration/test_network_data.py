@@ -16,7 +16,8 @@ from gapsl.api import compose
 from gapsl.data import load_source
 from gapsl.errors import GapslError, InputError
 from gapsl.net import wire_pb2 as wire
-from gapsl.net.own import OwnWorkplace
+from gapsl.net.own import own_place
+from gapsl.net.place import DataPlace
 from tests.integration.network import SMALL, Devices, parameter_server, trained_over_loopback
 
 OWN: dict[str, Any] = {key: SMALL[key] for key in ("model", "width", "devices", "batch_size")}
@@ -43,8 +44,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bringing(folders: Path, state: Path) -> Devices:
-    def workplace(name: str, welcome: wire.Welcome) -> OwnWorkplace:
-        return OwnWorkplace(welcome, f"folder:{folders / name[-1]}", None)
+    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
+        return own_place(welcome, f"folder:{folders / name[-1]}", None)
 
     return Devices(state, workplace=workplace)
 
@@ -104,7 +105,7 @@ def test_data_that_do_not_fit_the_run_are_refused_on_the_device(
         std=source.std,
     )
     with pytest.raises(InputError, match=message):
-        OwnWorkplace(welcome, f"folder:{folders / '2'}", None)
+        own_place(welcome, f"folder:{folders / '2'}", None)
 
 
 @pytest.mark.parametrize(

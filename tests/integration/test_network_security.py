@@ -27,7 +27,7 @@ from gapsl.net.identity.authority import Authority
 from gapsl.net.identity.certificates import Pair, new_ca, new_device
 from gapsl.net.identity.credentials import device_credentials, server_credentials
 from gapsl.net.identity.peers import Peers
-from gapsl.net.shared import SharedWorkplace
+from gapsl.net.shared import shared_place
 from gapsl.training.observers import Observer
 
 NAMES = ("device-0", "device-1", "device-2")
@@ -367,7 +367,7 @@ class Impostor:
             command = wire.ToDevice.FromString(data)
             kind = command.WhichOneof("message")
             if kind == "welcome":
-                info = SharedWorkplace(command.welcome, None).info
+                info = shared_place(command.welcome, None).info
                 self._say(
                     wire.FromDevice(
                         ready=wire.Ready(

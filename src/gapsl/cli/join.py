@@ -17,8 +17,8 @@ from gapsl.net.agent import Agent, Patience
 from gapsl.net.identity.credentials import device_credentials
 from gapsl.net.identity.security import choose_security
 from gapsl.net.member import Workplace
-from gapsl.net.own import OwnWorkplace
-from gapsl.net.shared import SharedWorkplace
+from gapsl.net.own import own_place
+from gapsl.net.shared import shared_place
 
 EPILOG = (
     "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its half "
@@ -31,10 +31,10 @@ def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> 
     if not welcome.own_data:
         if data is not None:
             raise InputError("this run divides a dataset that all devices have; leave out --data")
-        return SharedWorkplace(welcome, data_dir)
+        return shared_place(welcome, data_dir)
     if data is None:
         raise InputError(f"bring your data: --data folder:PATH, with a folder for each of {welcome.classes}")
-    return OwnWorkplace(welcome, data, data_dir)
+    return own_place(welcome, data, data_dir)
 
 
 def hosted(names: list[str], devices: int | None) -> list[str]:

@@ -9,60 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gapsl.assembly import (
-    EVALUATION_BATCH,
-    compute_device,
-    ends,
-    make_device,
-    make_probes,
-)
-from gapsl.data import ArraySamples, Samples, Source, load_source, make_evaluation_transform
+from gapsl.data import ArraySamples, Samples, Source, load_source
 from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
-from gapsl.strategies.exchange import DeviceInfo
+from gapsl.net.place import DataPlace, HeldOut
 from gapsl.training.config import make_config
-from gapsl.training.device import Device
 
 
-class OwnWorkplace:
-    """A dataset of the device's own: it trains on the training part, and is tested on the test part."""
-
-    def __init__(self, welcome: wire.Welcome, data: str, data_dir: str | None) -> None:
-        self.config = make_config(json.loads(welcome.config))
-        self.id = welcome.device
-        self.source = fitted(load_source(data, data_dir=data_dir), welcome)
-        self.where = compute_device(self.config.device)
-        self._probes = make_probes(self.config, self.source)
-        self._normal = make_evaluation_transform(self.source)
-        _, self.info = self._made(1)
-
-    def device(self, total_rounds: int) -> Device:
-        """Return the device as it is at the start of the run."""
-        return self._made(total_rounds)[0]
-
-    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None, bool]:
-        """Return a batch of the device's own test samples with their labels, and if it is the last."""
-        samples = self.source.test
-        first, stop = batch * EVALUATION_BATCH, min((batch + 1) * EVALUATION_BATCH, len(samples))
-        chosen = np.arange(first, stop)
-        labels = samples.labels[torch.from_numpy(chosen)]
-        return self._normal(samples.read(chosen)), labels, stop == len(samples)
-
-    def _made(self, total_rounds: int) -> tuple[Device, DeviceInfo]:
-        config = self.config
-        half, head = ends(config, self.source, self.where)
-        everything = np.arange(len(self.source.train))
-        return make_device(
-            self.id,
-            config,
-            self.source,
-            everything,
-            half,
-            total_rounds,
-            self.where,
-            probes=self._probes,
-            head=head,
-        )
+def own_place(welcome: wire.Welcome, data: str, data_dir: str | None) -> DataPlace:
+    """Return a place whose device trains on the training part of a dataset, and is tested on the other."""
+    config = make_config(json.loads(welcome.config))
+    source = fitted(load_source(data, data_dir=data_dir), welcome)
+    sets = {wire.Evaluate.OWN: HeldOut(source.test, np.arange(len(source.test)), labelled=True)}
+    return DataPlace(welcome.device, config, source, np.arange(len(source.train)), sets)
 
 
 def fitted(source: Source, welcome: wire.Welcome) -> Source:

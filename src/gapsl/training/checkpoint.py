@@ -22,6 +22,7 @@ from gapsl.halves import Half
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
+PREFIX = "round-"  # of a checkpoint's folder
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,12 @@ class Checkpoints:
 
     def found(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
-        folders = [path for path in self.folder.glob("round-*") if path.name[6:].isdecimal()]
-        return sorted(folders, key=lambda path: int(path.name[6:]))
+        folders = [path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()]
+        return sorted(folders, key=round_of)
 
     @staticmethod
     def _name(round: int) -> str:
-        return f"round-{round:06d}"
+        return f"{PREFIX}{round:06d}"
 
     def latest(self) -> Checkpoint | None:
         """Read and check the newest checkpoint; None if there is none yet."""
@@ -146,6 +147,11 @@ class Checkpoints:
                     f"checkpoint {folder} is damaged: {name} is not what was written; {_way_out(folder)}"
                 )
         return Checkpoint(folder, round, state)
+
+
+def round_of(folder: Path) -> int:
+    """Return the round after which a checkpoint was written."""
+    return int(folder.name.removeprefix(PREFIX))
 
 
 def _way_out(folder: Path) -> str:

@@ -21,7 +21,7 @@ from gapsl.strategies.calibration import PriorCalibration
 from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.streams import random_subset
-from gapsl.training.checkpoint import Checkpoint, Checkpoints
+from gapsl.training.checkpoint import Checkpoint, Checkpoints, round_of
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
@@ -135,7 +135,7 @@ class Training:
         """Go back to the newest checkpoint that every device has, too."""
         while True:
             found = self.checkpoints.found() if self.checkpoints is not None else []
-            stored = {int(path.name.removeprefix("round-")): path for path in found}
+            stored = {round_of(path): path for path in found}
             common = self.fleet.common(stored)
             if common is None or self.checkpoints is None:
                 raise InputError(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gapsl.errors import InputError
-from gapsl.fleets import remote
 from gapsl.fleets.remote import RemoteFleet
+from gapsl.net import correspondence
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.closing import parse_closing
@@ -31,7 +31,6 @@ class Told:
         self.memory = Memory(path, NAMES)
         self.fleet = RemoteFleet(
             Roster(NAMES, self.inbox),
-            self.inbox,
             Agreed(wire.FLOAT32, (5,), 2, 8, range(2), features),
             self.memory,
             closing=parse_closing(closing),
@@ -72,7 +71,7 @@ class Told:
         self.fleet.load(None, 0)
         if not self.inbox.empty():  # a run that does not wait has not heard that they have begun
             for _ in NAMES:
-                self.fleet._next()
+                self.fleet.post.next()
         return self
 
 
@@ -96,7 +95,7 @@ def test_everybody_is_waited_for_at_the_start():
 
 
 def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
-    monkeypatch.setattr(remote, "REMIND", 0.0)
+    monkeypatch.setattr(correspondence, "REMIND", 0.0)
     told = Told(patience=0.7)
     told.joins(0)
     with pytest.raises(InputError, match="nothing from mic for 1 s; nothing is lost: start who is away"):
@@ -127,10 +126,10 @@ def test_a_stop_waits_for_the_end_of_a_round_if_enough_are_there(closing, at_onc
     stops = []
     told = Told(closing, stop=lambda: bool(stops), patience=0.3).begin()
     told.leaves(0)
-    told.fleet._next()
+    told.fleet.post.next()
     stops.append(True)
     with pytest.raises(Stopped if at_once else InputError):
-        told.fleet._next()
+        told.fleet.post.next()
 
 
 def test_a_device_with_other_data_is_refused_and_the_others_are_waited_for(tmp_path):
@@ -240,7 +239,7 @@ def test_going_back_does_not_wait_for_what_was_asked_before_the_device_was_kille
 
 def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so():
     told = Told("fraction:0.5").begin()
-    told.fleet._memory.begin(5)
+    told.memory.begin(5)
     told.leaves(0)
     told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.lineage.current)])
     told.uploads(1, 7)
@@ -255,9 +254,9 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
     list(told.fleet.collect(1, ROUND))
     told.leaves(0)
     told.joins(0)
-    told.fleet._next()
-    told.fleet._next()
-    told.fleet._lines[0].inform(late(1, 0))
+    told.fleet.post.next()
+    told.fleet.post.next()
+    told.fleet.post.lines[0].inform(late(1, 0))
     assert told.sessions[0]._due.kind == "done"
 
 
@@ -265,7 +264,7 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
 
 
 def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
-    monkeypatch.setattr(remote, "SLOW", 0.1)
+    monkeypatch.setattr(correspondence, "SLOW", 0.1)
     told = Told("deadline:0.05").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
@@ -275,7 +274,7 @@ def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
     assert last.refusal.reason == wire.LATE and "join again" in last.refusal.message
     assert "cam does not answer, and is not waited for" in told.said
     told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
-    told.fleet._next()
+    told.fleet.post.next()
     assert told.told(0) == [late(1, 0)], "and goes on when it lives"
 
 
@@ -307,17 +306,17 @@ def test_a_loss_is_asked_of_the_device_that_has_the_labels():
 
 @pytest.mark.parametrize("when", ["before it is asked", "while it is asked", "silent"])
 def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monkeypatch):
-    monkeypatch.setattr(remote, "SLOW", 0.1)
+    monkeypatch.setattr(correspondence, "SLOW", 0.1)
     told = judging("deadline:0.1")
     if when == "before it is asked":
         told.leaves(0)
-        told.fleet._next()
+        told.fleet.post.next()
     elif when == "while it is asked":
         told.leaves(0)
     loss, gradient = told.fleet.judge(0, FEATURES)
     assert math.isnan(loss) and not gradient.any()
     assert told.fleet.happened() == {"absent": [(0, 0)]}
-    assert not told.fleet._lines[0].owed, "nobody will ask it for that later"
+    assert not told.fleet.post.lines[0].owed, "nobody will ask it for that later"
 
 
 def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_without_it():
@@ -329,6 +328,6 @@ def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_
     told.answers(0, JUDGED, torch.ones(2, 3))
     told.fleet.judge(0, FEATURES)
     assert list(uploads) == []
-    told.fleet._lines[1].ask(wire.ToDevice(ask=wire.Ask()), Due("status"))
+    told.fleet.post.lines[1].ask(wire.ToDevice(ask=wire.Ask()), Due("status"))
     assert kinds(told.told(1)) == ["begin", "forward", "backward", "ask"]
     assert told.fleet.traffic.sent == {0: 56 + 24, 1: 56}
