@@ -27,6 +27,7 @@ from gapsl.assembly import (
     take_model,
     take_partition,
     take_source,
+    with_useful_probes,
 )
 from gapsl.data import Partition, Source, make_evaluation_transform
 from gapsl.data.download import Progress
@@ -92,6 +93,10 @@ def prepare(
         raise InputError(
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
         )
+    identity = run_identity(config, source.fingerprint, partition)
+    asked = config.probes
+    if not own_data:
+        config = with_useful_probes(config, source, partition)
     present = participants(config.devices, config.participation)
 
     def epoch(samples: int) -> int:
@@ -139,7 +144,8 @@ def prepare(
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
-        identity=run_identity(config, source.fingerprint, partition),
+        identity=identity,
+        note="label mixes are alike, so probes are left out" if asked and not config.probes else "",
         calibration=losses.calibration,
         common_ground=make_common_ground(config),
     )
