@@ -79,7 +79,7 @@ class Echo:
 class EchoPlace:
     """Where such a device works."""
 
-    info = DeviceInfo(1, (1,), 1)
+    info, test_samples = DeviceInfo(1, (1,), 1), 0
 
     def __init__(self, welcome: wire.Welcome) -> None:
         pass
@@ -88,7 +88,7 @@ class EchoPlace:
         """Return the device."""
         return Echo()
 
-    def inputs(self, split: Any, batch: int) -> tuple[Tensor, Tensor | None, bool]:
+    def inputs(self, split: Any, batch: int) -> tuple[Tensor, Tensor | None]:
         """There is nothing to evaluate."""
         raise NotImplementedError
 
@@ -163,7 +163,7 @@ def stream(certs: Path | None) -> Callable[[], None]:
     """Return the same over a run's own stream: a gradient out, activations back."""
     inbox: Inbox = Inbox()
     roster = Roster(("echo",), inbox)
-    agreed = Agreed(wire.FLOAT32, (SIZE // 4,), 1, 1, range(1))
+    agreed = Agreed(wire.FLOAT32, (SIZE // 4,), 1, 1, 1)
     fleet = RemoteFleet(
         roster,
         agreed,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,14 @@ from torch import Tensor, nn
 from gapsl.assembly import GivenData
 from gapsl.data.download import Progress
 from gapsl.errors import InputError
+from gapsl.files import room_needed
 from gapsl.models import Split
 from gapsl.reports.tensorboard import TensorBoard
 from gapsl.simulation import prepare
 from gapsl.strategies.passes import Loss, cross_entropy
 from gapsl.training.checkpoint import Checkpoints, read_tensors
 from gapsl.training.config import Config, make_config, merge, preset, read_yaml
+from gapsl.training.environment import threads
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
@@ -61,7 +61,7 @@ def train(
         RunFolder(Path(out).expanduser()).check_free()
         if chosen.tensorboard:
             TensorBoard.check()
-    with _threads(chosen.threads):
+    with threads(chosen.threads):
         training = prepare(
             chosen,
             model=None if isinstance(model, str) else model,
@@ -98,6 +98,8 @@ def resume(
     done = folder.result()
     if done is not None:
         return done
+    if (folder.path / "network.yaml").exists():
+        raise InputError(f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {out}")
     given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
     missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
     if missing:
@@ -108,7 +110,7 @@ def resume(
     if incidental:
         config = make_config(merge(config.resolved(), incidental))
     partition_file = folder.partition_file if folder.partition_file.exists() else None
-    with _threads(config.threads), folder.locked():
+    with threads(config.threads), folder.locked():
         training = prepare(
             config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=progress
         )
@@ -164,23 +166,5 @@ def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
         training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
     assert training.checkpoints is not None
     training.resume(training.checkpoints.latest())
-    try:
+    with room_needed(folder.path, f"gapsl resume {folder.path}"):
         return training.run()
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise
-        raise InputError(
-            f"could not write to {folder.path}: {error.strerror}; nothing that was stored is damaged: "
-            f"make room and go on with: gapsl resume {folder.path}"
-        ) from None
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads inside, and leave the caller's number as it was."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

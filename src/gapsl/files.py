@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from gapsl.errors import InputError
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+
+
+@contextmanager
+def room_needed(path: Path, go_on: str) -> Iterator[None]:
+    """Say in a sentence what to do if a run's files cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        raise InputError(
+            f"could not write to {path}: {error.strerror}; nothing that was stored is damaged: "
+            f"make room and go on with: {go_on}"
+        ) from None
 
 
 def write_text(path: Path, text: str) -> None:

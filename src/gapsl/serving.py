@@ -19,8 +19,9 @@ from torch import Tensor
 from gapsl.assembly import EVALUATION_BATCH, LAYOUTS, batched
 from gapsl.data import make_evaluation_transform
 from gapsl.errors import InputError
-from gapsl.files import write_text
+from gapsl.files import room_needed, write_text
 from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
+from gapsl.halves import model_bytes
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.memory import Memory
@@ -32,6 +33,7 @@ from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
 from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config, read_yaml
+from gapsl.training.environment import threads
 from gapsl.training.fleet import Stopped
 from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
@@ -60,14 +62,11 @@ def train_remotely(
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
     folder = opened(out, config, network)
-    with folder.locked():
+    with folder.locked(), threads(config.threads), room_needed(out, f"gapsl serve --out {out}"):
         server = Server(config, network, folder, listening)
-        done = folder.result()
-        if done is not None:
-            server.farewell()
-            return done
         try:
-            result = server.prepare().run()
+            done = folder.result()
+            result = server.prepare().run() if done is None else done
             if result is not None:
                 server.farewell()
             return result
@@ -92,6 +91,10 @@ def check_served(config: Config, network: Network) -> None:
         raise InputError(
             "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
             "gapsl.penalty = none, or closing = all"
+        )
+    if strategy.in_turn and not network.rounds_close().waits:
+        raise InputError(
+            f"{config.method} goes from device to device and needs each of them; set closing = all"
         )
     network.device_names(config.devices)
 
@@ -164,8 +167,8 @@ class Server:
         if self._service is None:
             self._listen(Service(self._roster, lambda device: wire.Welcome(), self._listening.identify))
         assert self._service is not None
-        told |= set(self._roster.goodbye(reason, finished=True))
-        self._service.finished = reason
+        self._service.finished = reason  # first, so that nobody comes between
+        self._roster.goodbye(reason, finished=True)
         deadline = time.monotonic() + FAREWELL_SECONDS
         while not names <= told | self._service.told and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -195,6 +198,8 @@ class Server:
             closing=network.rounds_close(),
             total_rounds=parts.total_rounds,
             merges=bool(network.parameter_server),
+            half_bytes=model_bytes(parts.halves.device),
+            sizes=common_sizes(parts),
             sets=public_sets(parts) if network.data == "own" else None,
             patience=network.patience,
             stop=listening.stop,
@@ -230,6 +235,12 @@ class Server:
         return welcome
 
 
+def common_sizes(parts: Parts) -> dict[wire.Evaluate.Set, int]:
+    """Return how many samples the evaluation sets have that are the same for all devices."""
+    test = 0 if parts.source.described else len(parts.source.test)
+    return {wire.Evaluate.TEST: test, wire.Evaluate.VALIDATION: len(parts.partition.validation)}
+
+
 def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
     """Return the evaluation sets that the server has and its devices do not."""
     source = parts.source
@@ -261,7 +272,8 @@ def agreed_on(parts: Parts, network: Network) -> Agreed:
         tuple(at_cut.shape[1:]),
         config.batch_size,
         EVALUATION_BATCH,
-        range(-1 if config.probes else 0, len(parts.source.classes)),
+        len(parts.source.classes),
+        config.probes,
         features,
         activations=CODECS[network.activations],
         gradients=CODECS[network.gradients],

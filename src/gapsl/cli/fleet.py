@@ -9,15 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gapsl.api import compose
 from gapsl.cli import running
+from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output
+from gapsl.cli.serve import settings_of
 from gapsl.errors import InputError
 from gapsl.fleets.processes import PARAMETERS, SERVER, Processes
-from gapsl.net.settings import make_network
-from gapsl.serving import stored_network
 from gapsl.strategies.registry import METHODS
-from gapsl.training.config import merge, parse_assignment, read_yaml
+from gapsl.training.config import merge, parse_assignment
 from gapsl.training.folder import RunFolder
 
 app = typer.Typer(
@@ -45,21 +44,12 @@ def up(
     processes, run = Processes(out), out / "run"
     if any(process.alive for process in processes.found()):
         raise InputError(f"the fleet of {out} is up already; see: gapsl fleet status --out {out}")
-    if RunFolder(run).config_file.exists():
-        chosen, _ = RunFolder.open(run).config()
-        network = stored_network(run)
-        settings: list[str] = []
-    else:
-        values = read_yaml(config) if config is not None else {}
-        network = make_network(values.pop("network", {}))
-        words = merge(values, *(parse_assignment(text) for text in set_ or []))
-        if devices is not None:
-            words["devices"] = devices
-        chosen = compose(None, preset_name=preset, words=words)
-        settings = [*(["--config", str(config)] if config is not None else [])]
-        settings += [*(["--preset", preset] if preset is not None else [])]
-        settings += [f"--set={text}" for text in set_ or []]
-        settings += [f"--set=devices={devices}"] if devices is not None else []
+    words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
+    chosen, network = settings_of(config, preset, words, {}, run)
+    settings = [*(["--config", str(config)] if config is not None else [])]
+    settings += [*(["--preset", preset] if preset is not None else [])]
+    settings += [f"--set={text}" for text in set_ or []]
+    settings += [f"--set=devices={devices}"] if devices is not None else []
     names = network.device_names(chosen.devices)
     data = ["--data-dir", data_dir] if data_dir is not None else []
     parameters: list[str] = []

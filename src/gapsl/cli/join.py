@@ -31,10 +31,13 @@ def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> 
     if not welcome.own_data:
         if data is not None:
             raise InputError("this run divides a dataset that all devices have; leave out --data")
-        return shared_place(welcome, data_dir)
-    if data is None:
+        place = shared_place(welcome, data_dir)
+    elif data is None:
         raise InputError(f"bring your data: --data folder:PATH, with a folder for each of {welcome.classes}")
-    return own_place(welcome, data, data_dir)
+    else:
+        place = own_place(welcome, data, data_dir)
+    torch.set_num_threads(place.config.threads)
+    return place
 
 
 def hosted(names: list[str], devices: int | None) -> list[str]:
@@ -84,16 +87,17 @@ def join(
             workplace=lambda welcome: workplace(welcome, data, data_dir),
             credentials=None if folder is None else device_credentials(folder, one),
             patience=Patience(whole=patience),
-            tell=lambda text, one=one: log.info("%s: %s", one, text),  # type: ignore[misc]
+            tell=lambda text, one=one: log.info("%s: %s", one, text, extra={"fields": {"device": one}}),  # type: ignore[misc]
         )
         for one in names
     ]
-    failures: list[GapslError] = []
+    failures: list[Exception] = []
 
     def run(agent: Agent) -> None:
         try:
             log.info("%s: %s", agent.name, agent.run())
-        except GapslError as error:
+        except Exception as error:  # the thread ends here, and the process must not end as if all were well
+            log.error("%s: %s", agent.name, error, exc_info=not isinstance(error, GapslError))
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(agent,), daemon=True) for agent in agents]

@@ -36,13 +36,13 @@ class JsonLines(logging.Formatter):
     """A line of JSON for each message, for whoever collects them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, who says it, and what."""
+        """Return time, level, what is said, and the numbers in it under names of their own."""
         return json.dumps(
             {
                 "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
                 "level": record.levelname.lower(),
-                "process": record.processName if record.processName != "MainProcess" else record.name,
                 "message": record.getMessage(),
+                **getattr(record, "fields", {}),
             }
         )
 

@@ -15,6 +15,7 @@ from gapsl.errors import GapslError, InputError
 from gapsl.fleets.replay import ReplayFleet, read_happened
 from gapsl.interrupt import Interrupt
 from gapsl.reports.progress import Board, RunProgress
+from gapsl.serving import stored_network
 from gapsl.simulation import make_fleet, prepare
 from gapsl.training.config import make_config, merge
 from gapsl.training.folder import RunFolder
@@ -22,6 +23,21 @@ from gapsl.training.folder import RunFolder
 
 class Different(GapslError):
     """A replay has not given what the run gave."""
+
+
+def refuse_unrepeatable(folder: Path) -> None:
+    """Refuse what this process does not have, or could not repeat to the bit."""
+    network = stored_network(folder)
+    if network.data == "own":
+        raise InputError(
+            f"the devices of {folder} brought their own data, which are not here to be trained on"
+        )
+    for name in ("activations", "gradients"):
+        if getattr(network, name) != "none":
+            raise InputError(
+                f"{folder} was trained with network.{name} = {getattr(network, name)}, which loses digits on "
+                "the way; only runs without a codec can be repeated to the bit"
+            )
 
 
 def replay(
@@ -37,6 +53,7 @@ def replay(
     config, custom = opened.config()
     if custom:
         raise InputError(f"{folder} was started from Python with objects of its own; replay it there")
+    refuse_unrepeatable(folder)
     if data_dir is not None:
         config = make_config(merge(config.resolved(), {"data_dir": data_dir}))
     happened = read_happened(list(opened.records()))

@@ -37,16 +37,21 @@ class RoundLog(Observer):
 
     def round(self, record: Any) -> None:
         """A round is done."""
+        fields: dict[str, Any] = {"round": record["round"]}
         words = [f"round {record['round']}"]
         if record.get("loss") is not None:
+            fields["loss"] = record["loss"]
             words.append(f"loss {record['loss']:.3f}")
         if "kept" in record:
+            fields["kept"] = record["kept"]
             words.append(f"kept {len(record['kept'])}")
         if record.get("absent"):
-            words.append(f"without {sorted({device for _, device in record['absent']})}")
+            fields["absent"] = sorted({device for _, device in record["absent"]})
+            words.append(f"without {fields['absent']}")
         if record.get("evaluation"):
-            words.append(f"accuracy {100 * record['evaluation']['device_mean']:.1f} %")
-        log.info(" ".join(words))
+            fields["accuracy"] = record["evaluation"]["device_mean"]
+            words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
+        log.info(" ".join(words), extra={"fields": fields})
 
     def warned(self, message: str) -> None:
         """Something a person should know of."""
@@ -116,25 +121,25 @@ def settings_of(
     file: Path | None, preset: str | None, words: dict[str, Any], asked: Any, out: Path
 ) -> tuple[Config, Network]:
     """Return the settings of a run: what is asked for, or what it was started with."""
-    values = read_yaml(file) if file is not None else {}
-    network = merge(values.pop("network", {}), asked)
-    wanted = compose(None, preset_name=preset, words=merge(values, words))
+    asked_for = merge(read_yaml(file) if file is not None else {}, words)
+    network = merge(asked_for.pop("network", {}), asked)
     if not RunFolder(out).config_file.exists():
-        return wanted, make_network(network)
+        return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()
-    if file is not None or preset is not None:
-        for name, value in wanted.resolved().items():
-            if name not in INCIDENTAL and stored.resolved().get(name) != value:
-                raise InputError(
-                    f"{out} was started with {name} = {stored.resolved().get(name)}, not {value}; "
-                    "leave out --config to go on with it, or choose another --out"
-                )
+    base = None if file is not None or preset is not None else stored
+    wanted = compose(base, preset_name=preset, words=asked_for).resolved()
+    for name, value in wanted.items():
+        if name not in INCIDENTAL and stored.resolved().get(name) != value:
+            raise InputError(
+                f"{out} was started with {name} = {stored.resolved().get(name)}, not {value}; "
+                "leave it out to go on, or choose another --out"
+            )
     incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
     if not network_file(out).exists():
         return compose(stored, words=incidental), make_network(network)
     known = stored_network(out)
     now = make_network(merge(known.model_dump(mode="json"), network))
-    for name in ("names", "activations", "gradients", "compression"):
+    for name in ("names", "data", "activations", "gradients", "compression"):
         if getattr(now, name) != getattr(known, name):
             raise InputError(
                 f"{out} was started with network.{name} = {getattr(known, name)}, not {getattr(now, name)}; "

@@ -88,6 +88,10 @@ class LocalFleet:
         """Yield nothing."""
         return iter(())
 
+    def gone(self) -> Collection[int]:
+        """Nobody ever leaves."""
+        return ()
+
     @property
     def headed(self) -> bool:
         """Whether devices have the last layer."""
@@ -103,9 +107,9 @@ class LocalFleet:
         """Let a device's head compute the logits."""
         return self._headed(device).predict(features)
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
+    def count_own(self, device: int, batch: int, features: Tensor) -> int:
         """There are none."""
-        return 0, 0
+        return 0
 
     def _headed(self, id: int) -> HeadedDevice:
         device = self._devices[id]

@@ -22,6 +22,7 @@ from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
 from gapsl.net.session import Answered, Due
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
+from gapsl.strategies.passes import all_finite
 from gapsl.training.fleet import Away, Split, Whose
 
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
@@ -40,19 +41,22 @@ class RemoteFleet:
         closing: Closing,
         total_rounds: int,
         merges: bool,
+        half_bytes: int = 0,
+        sizes: Mapping[wire.Evaluate.Set, int] | None = None,
         sets: Mapping[wire.Evaluate.Set, EvaluationInputs] | None = None,
         patience: float,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._agreed, self._memory, self._closing = agreed, memory, closing
-        # Evaluation sets that devices with data of their own do not have.
-        self.merges, self.own_tests, self._sets = merges, sets is not None, sets or {}
+        self.merges, self._half_bytes = merges, half_bytes
+        # Evaluation sets that devices with their own data do not have, and the sizes of all common ones.
+        self.own_tests, self._sets, self._sizes = sets is not None, sets or {}, sizes or {}
         self.post = Correspondence(
             roster.names,
             roster.inbox,
             memory,
-            lambda device, ready: memory.check(device, ready, agreed.labels.stop, secret=self.headed),
+            lambda device, ready: memory.check(device, ready, agreed.classes, secret=self.headed),
             closing=closing,
             total_rounds=total_rounds,
             patience=patience,
@@ -85,7 +89,8 @@ class RemoteFleet:
         """Ask devices for their activations, and yield them as they arrive."""
         forward = wire.ToDevice(forward=wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn))
         labels = range(0) if self.headed else self._agreed.labels
-        due = Due("upload", (round, exchange.turn), self._agreed.upload(), labels)
+        probes = self._agreed.probes if labels else 0
+        due = Due("upload", (round, exchange.turn), self._agreed.upload(), labels, probes)
         opened = time.monotonic()
         self.post.open_exchange(round, exchange.turn)
         asked: set[int] = set()
@@ -98,10 +103,14 @@ class RemoteFleet:
                 if self._closing.waits or line.free:
                     line.ask(forward, due)
                     asked.add(device)
-            event = self.post.next(opened + self._closing.seconds)
+            ends = opened + self._closing.seconds
+            # Past its end a round with too few is open until they come, or patience ends.
+            event = self.post.next(ends if time.monotonic() < ends else None)
             if isinstance(event, Answered) and about(event.answer) == self.post.open:
                 missing.discard(event.session.device)
                 self.post.arrived.add(event.session.device)
+                if not exchange.learn:
+                    self._reply(event.session.device, wire.Backward(round=round, turn=exchange.turn))
                 yield self._upload(event)
         self.post.close_exchange(missing)
         self._absent.extend((exchange.turn, device) for device in missing)
@@ -114,21 +123,32 @@ class RemoteFleet:
                 line.inform(late(round, line.turn))
                 continue
             header, data = describe(reply.gradient, self._agreed.gradients, self._agreed.compression)
-            backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
-            line.reply = (wire.ToDevice(backward=backward), data)
             self.traffic.add(device, received=header.bytes)
-            line.inform(*line.reply)
+            backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
+            self._reply(device, backward, data)
+
+    def _reply(self, device: int, backward: wire.Backward, data: Sequence[memoryview] = ()) -> None:
+        """Answer an upload, so that the device knows that it counts; without a gradient it learns nothing."""
+        line = self._lines[device]
+        line.reply = (wire.ToDevice(backward=backward), data)
+        line.inform(*line.reply)
+
+    def gone(self) -> Collection[int]:
+        """Return the devices that this round has lost."""
+        return {device for _, device in self._absent}
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Let the devices average their halves at the parameter server."""
-        for device, size in self._share(weights, keep=self._lines).items():
+        self._share(weights, keep=self._lines)
+        size = self._half_bytes
+        for device in self._lines:
             self.traffic.add(device, sent=size if device in weights else 0, received=size)
 
     def hand_over(self, source: int, target: int) -> None:
         """Let a device pass its half on, through the parameter server."""
-        sizes = self._share({source: 1.0}, keep=[target])
-        self.traffic.add(source, sent=sizes[source])
-        self.traffic.add(target, received=sizes[source])
+        self._share({source: 1.0}, keep=[target])
+        self.traffic.add(source, sent=self._half_bytes)
+        self.traffic.add(target, received=self._half_bytes)
 
     def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
@@ -148,6 +168,8 @@ class RemoteFleet:
 
     def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
+        if not all_finite(features):  # the loss would not be, and not every codec can write it
+            return math.nan, torch.zeros_like(features)
         answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
         if answer is None or answer.tensor is None:
             self._absent.append((self._lines[device].turn, device))
@@ -163,12 +185,12 @@ class RemoteFleet:
             raise Away(f"{self._lines[device].name} is away")
         return answer.tensor.to(self._agreed.where)
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
-        """Let a device count how many of a batch of its own test samples are right; returns both numbers."""
+    def count_own(self, device: int, batch: int, features: Tensor) -> int:
+        """Let a device count how many of a batch of its own test samples are right."""
         answer = self._through_head(device, wire.Head.COUNT, features, None, batch)
         if answer is None or not isinstance(answer.answer, wire.Judged):
             raise Away(f"{self._lines[device].name} is away")
-        return answer.answer.samples, answer.answer.right
+        return min(max(answer.answer.right, 0), len(features))
 
     def _through_head(
         self, device: int, what: wire.Head.What, features: Tensor, expected: Expected | None, batch: int = 0
@@ -185,14 +207,17 @@ class RemoteFleet:
 
     def digests(self) -> Mapping[int, str]:
         """Ask the devices for the SHA-256 of their halves."""
-        return {device: status.sha256 for device, status in self._statuses()}
+        back = self.post.back  # their state is older than the last record
+        return {device: status.sha256 for device, status in self._statuses() if device not in back}
 
     def save(self, folder: Path, round: int) -> None:
         """Let the devices store their state, where they are."""
         if round == 0:  # anybody can go back to the start
             return
         stored = wire.Stored(round=round, generation=self._memory.lineage.current)
-        for event in self.post.asked(self._lines, wire.ToDevice(save=wire.Save(round=round)), Due("done")):
+        # A device that has gone back since the last record keeps what it went back to.
+        current = [device for device in self._lines if device not in self.post.back]
+        for event in self.post.asked(current, wire.ToDevice(save=wire.Save(round=round)), Due("done")):
             ready = self._lines[event.session.device].ready
             assert ready is not None
             ready.stored.append(stored)
@@ -212,28 +237,28 @@ class RemoteFleet:
             self._share({whose: 1.0} if isinstance(whose, int) else whose, lend=device)
         while not any(line.session is not None for line in self._lines.values()):
             self.post.next()
-        labels = self._agreed.classes if what == wire.Evaluate.OWN and not self.headed else range(0)
-        given = batches_with_last(self._sets[what]()) if what in self._sets else None
-        batch, last = 0, False
-        while not last:
+        ready = self._lines[device].ready
+        assert ready is not None
+        size = ready.test_samples if what == wire.Evaluate.OWN else self._sizes[what]
+        labels = self._agreed.labels if what == wire.Evaluate.OWN and not self.headed else range(0)
+        given = self._sets[what]() if what in self._sets else None
+        rows = self._agreed.evaluation_rows
+        for batch, first in enumerate(range(0, max(size, 1), rows)):
             evaluate = wire.Evaluate(set=what, batch=batch, shared=lent)
             payload: Sequence[memoryview] = ()
             if given is not None:
-                inputs, evaluate.last = next(given)
+                inputs = next(given)
                 if (what, batch) not in self._lines[device].has:
                     header, payload = describe(inputs, wire.PLAIN)
                     evaluate.inputs.CopyFrom(header)
-            due = Due("scored", (batch,), self._agreed.scored(), labels)
+            due = Due("scored", (batch,), self._agreed.scored(min(rows, size - first)), labels)
             message = wire.ToDevice(evaluate=evaluate)
             answers = list(self.post.asked([device], message, due, payload=payload, wait=lent))
             if not answers:
                 raise Away(f"{self._lines[device].name} is away")
-            tensor, scored = answers[0].tensor, answers[0].answer
-            assert tensor is not None and isinstance(scored, wire.Scored)
             self._lines[device].has.add((what, batch))
-            last = scored.last
-            batch += 1
-            yield self._agreed.placed(tensor), answers[0].labels
+            assert answers[0].tensor is not None
+            yield self._agreed.placed(answers[0].tensor), answers[0].labels
 
     def _statuses(self) -> list[tuple[int, wire.Status]]:
         answers = self.post.asked(self._lines, wire.ToDevice(ask=wire.Ask()), Due("status"))
@@ -244,8 +269,8 @@ class RemoteFleet:
 
     def _share(
         self, weights: Mapping[int, float], *, keep: Collection[int] = (), lend: int | None = None
-    ) -> dict[int, int]:
-        """Let devices average halves; returns the size of each one's half."""
+    ) -> None:
+        """Let devices average halves."""
         self._transfers += 1
         name = f"{self._memory.lineage.current:x}-{self.post.round}-{self._transfers}"
         taking_part = sorted({*weights, *keep, *(() if lend is None else (lend,))})
@@ -254,8 +279,8 @@ class RemoteFleet:
                 transfer=name, weights=weights, fetch=device in keep or device == lend, keep=device in keep
             )
             self._lines[device].ask(wire.ToDevice(share=share), Due("done"))
-        answers = {event.session.device: event.answer for event in self.post.answers(taking_part)}
-        return {d: done.size for d, done in answers.items() if isinstance(done, wire.Done)}
+        for _ in self.post.answers(taking_part):
+            pass
 
     def _upload(self, event: Answered) -> Upload:
         assert isinstance(event.answer, wire.Upload)
@@ -265,12 +290,3 @@ class RemoteFleet:
         labels = event.labels if event.labels is not None else torch.zeros(0, dtype=torch.int64)
         activations, labels = self._agreed.placed(event.tensor), labels.to(self._agreed.where)
         return Upload(device, answer.round, answer.turn, activations, labels)
-
-
-def batches_with_last(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, bool]]:
-    """Yield batches, and whether each is the last."""
-    held = next(batches)
-    for batch in batches:
-        yield held, False
-        held = batch
-    yield held, True

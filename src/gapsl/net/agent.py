@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import queue
 import random
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +21,13 @@ from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected
 from gapsl.net.holder import Holder
-from gapsl.net.member import Member, Outgoing, Workplace
+from gapsl.net.member import COMPUTING, Member, Outgoing, Workplace
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import PROTOCOL
 from gapsl.net.service import METHOD, open_channel
 from gapsl.net.store import Store
 
+LAST_WORD_SECONDS = 2.0  # for the server to hear why a device gives up
 # Refusals that another attempt may not meet.
 PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN}
 
@@ -59,6 +63,7 @@ class Agent:
         self._workplace, self._credentials = workplace, credentials
         self._patience = patience or Patience()
         self._member: Member | None = None
+        self._connected = False  # whether the server has let it in
         self._seen = time.monotonic()  # when there was last a connection
 
     def run(self) -> str:
@@ -71,7 +76,7 @@ class Agent:
                 why = shortened(error.details() or "") if isinstance(error, grpc.Call) else str(error)
             except WireError as error:
                 if error.reason not in PASSING:
-                    raise Refused(f"the server refuses {self.name}: {error}") from None
+                    raise InputError(f"{self.name} does not understand the server: {error}") from None
                 why = str(error)
             if time.monotonic() - self._seen < self._patience.first:
                 attempts = 0
@@ -92,9 +97,18 @@ class Agent:
                 f"/{METHOD}/Join", request_serializer=serialize
             )
             call = join(iter(outgoing.get, None))
+            self._connected = False
             try:
                 return self._follow(iter(call), outgoing, call.is_active)
+            except Refused:
+                raise
+            except (InputError, OSError) as error:
+                outgoing.put(wire.FromDevice(failed=wire.Failed(reason=str(error)[:200])))
+                hear_out(call)
+                raise
             finally:
+                if self._connected:
+                    self._seen = time.monotonic()
                 outgoing.put(None)
                 call.cancel()
 
@@ -105,8 +119,9 @@ class Agent:
         connected: Callable[[], bool],
     ) -> str:
         for command, tensor in commands(stream, self._expected):
-            self._seen = time.monotonic()
             kind = command.WhichOneof("message")
+            if kind == "refusal" and command.refusal.reason not in PASSING:
+                raise Refused(f"the server refuses {self.name}: {command.refusal.message}")
             if kind == "refusal":
                 raise WireError(command.refusal.reason, command.refusal.message)
             if kind == "goodbye":
@@ -114,6 +129,7 @@ class Agent:
                     return command.goodbye.reason
                 raise WireError(wire.STOPPED, command.goodbye.reason)
             if kind == "welcome":
+                self._connected = True
                 outgoing.put(self._welcomed(command.welcome).ready())
                 continue
             if self._member is None:
@@ -125,17 +141,34 @@ class Agent:
     def _welcomed(self, welcome: wire.Welcome) -> Member:
         if self._member is None or self._member.welcome.run != welcome.run:
             self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
+            if not welcome.run.isalnum():  # it names a folder
+                raise WireError(wire.MALFORMED, f"{welcome.run[:100]!r} is no name of a run")
             store = Store(self.state / welcome.run / self.name)
             holder = None
             if welcome.parameter_server:
                 holder = Holder(self.name, welcome.parameter_server, self._credentials)
-            self._member = Member(self._workplace(welcome), store, welcome, holder)
+            with COMPUTING:  # it makes a model, which draws from the generator that all share
+                place = self._workplace(welcome)
+            self._member = Member(place, store, welcome, holder)
         return self._member
 
     def _expected(self, command: wire.ToDevice) -> Expected:
         if self._member is None:
             raise WireError(wire.MALFORMED, "a tensor before welcome")
         return self._member.expected(command)
+
+
+def hear_out(call: Iterable[bytes]) -> None:
+    """Wait a moment for the server to close a stream, so that the last word to it is not lost."""
+    closed = threading.Thread(target=lambda: deque(heard(call), maxlen=0), daemon=True)
+    closed.start()
+    closed.join(LAST_WORD_SECONDS)
+
+
+def heard(call: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what comes until the stream ends, however it does."""
+    with suppress(grpc.RpcError):
+        yield from call
 
 
 def shortened(details: str) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gapsl.net import wire_pb2 as wire
-from gapsl.net.framing import AtMost, Expected
+from gapsl.net.framing import Expected
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Agreed:
     dtype: wire.Dtype
     cut: tuple[int, ...]  # the shape of one sample's activations
     rows: int  # of a mini-batch
-    evaluation_rows: int  # of an evaluation batch, at most
-    labels: range  # what labels of a mini-batch may be; probes have none, which is -1
+    evaluation_rows: int  # of an evaluation batch; the last of a set has what is left
+    classes: int
+    probes: int = 0  # rows at the end of a mini-batch that have no label, which is -1
     features: tuple[int, ...] = ()  # the shape of one sample before the head, where devices have it
     activations: wire.Codec = wire.PLAIN
     gradients: wire.Codec = wire.PLAIN
@@ -28,18 +29,17 @@ class Agreed:
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def classes(self) -> range:
+    def labels(self) -> range:
         """What labels of samples may be."""
-        return range(self.labels.stop)
+        return range(self.classes)
 
     def upload(self) -> Expected:
         """Return what a mini-batch's activations are."""
         return Expected(self.dtype, (self.rows, *self.cut), (self.activations,), (self.compression,))
 
-    def scored(self) -> Expected:
+    def scored(self, rows: int) -> Expected:
         """Return what an evaluation batch's activations are."""
-        shape: tuple[int | AtMost, ...] = (AtMost(self.evaluation_rows), *self.cut)
-        return Expected(self.dtype, shape, (self.activations,), (self.compression,))
+        return Expected(self.dtype, (rows, *self.cut), (self.activations,), (self.compression,))
 
     def judged(self, rows: int) -> Expected:
         """Return what the derivative that a head sends is."""
@@ -47,7 +47,7 @@ class Agreed:
 
     def logits(self, rows: int) -> Expected:
         """Return what the logits that a head sends are."""
-        return Expected(self.dtype, (rows, self.labels.stop))
+        return Expected(self.dtype, (rows, self.classes))
 
     def placed(self, tensor: Tensor) -> Tensor:
         """Return what arrived where the server computes, in its memory order."""

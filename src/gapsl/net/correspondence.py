@@ -125,8 +125,13 @@ class Correspondence:
     def went_back(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return who has gone back to which round since this was asked: before its upload, and after it."""
         found = self._before, self._after
-        self._before, self._after = {}, {}
+        self._before, self._after, self.arrived = {}, {}, set()
         return found
+
+    @property
+    def back(self) -> Collection[int]:
+        """The devices that have gone back since it was last asked who had."""
+        return self._before.keys() | self._after.keys()
 
     # --- asking and waiting
 
@@ -228,9 +233,13 @@ class Correspondence:
                 line.session.close()
                 line.session = None
                 line.owed.clear()
+        until = self._soon(self.closing.waits)
         while any(line.owed for line in self.lines.values()):
-            event = self._event(None)
-            if isinstance(event, Joined | Left):
+            event = self._event(until)
+            if event is None:
+                for device in [device for device, line in self.lines.items() if line.owed]:
+                    self._cut_off(device)
+            elif isinstance(event, Joined | Left):
                 self.lines[event.session.device].owed.clear()
 
     def _count(self, event: Answered) -> None:
@@ -259,7 +268,7 @@ class Correspondence:
             line.came_back(self.open if here else None)
             return
         sharing = any(owed.kind == "share" for owed in line.owed)
-        if (self.closing.waits and not beginning) or sharing or self.round == self._total_rounds:
+        if (self.closing.waits and not beginning) or sharing:
             line.owed.clear()  # it was asked before it left: no answer is on its way
             raise Rewind(f"{line.name} has come back without what it had in memory")
         self._begin(device)
@@ -267,7 +276,7 @@ class Correspondence:
     def _begin(self, device: int) -> None:
         """Let a device begin from the newest of its states that counts."""
         line, generation = self.lines[device], self._memory.lineage.current
-        round = max(self._restorable(line))
+        round = max(found for found in self._restorable(line) if found <= self.round)
         if self.closing.waits and round != self.round:
             raise Rewind(f"{line.name} has lost its checkpoint of round {self.round}")
         if round != self.round:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.assembly import EVALUATION_BATCH
 from gapsl.errors import InputError
-from gapsl.halves import model_bytes, weights_of
+from gapsl.halves import weights_of
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
@@ -32,13 +32,14 @@ class Workplace(Protocol):
     """What a device is built from: its data, and the model at its start."""
 
     info: DeviceInfo
+    test_samples: int  # of the device's own
 
     def device(self, total_rounds: int) -> Device:
         """Return the device as it is at the start of the run."""
         ...
 
-    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None, bool]:
-        """Return a batch of an evaluation set, labels if they are the device's own, and if it is the last."""
+    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None]:
+        """Return a batch of an evaluation set, and labels if they are the device's own."""
         ...
 
 
@@ -68,6 +69,7 @@ class Member:
                 round=self.position[0],
                 turn=self.position[1],
                 waiting=self._sent is not None,
+                test_samples=self.workplace.test_samples,
             )
         )
 
@@ -132,8 +134,6 @@ class Member:
                 self._sent = device.forward(*asked, learn=command.learn)
             self.position = asked
         upload = self._sent
-        if not command.learn:
-            self._sent = None
         header, data = describe(upload.activations, self.welcome.activations, self.welcome.compression)
         yield wire.FromDevice(
             upload=wire.Upload(
@@ -162,7 +162,7 @@ class Member:
         if share.keep:
             model.load_state_dict(mean or {})
         self._lent = mean or {}
-        return wire.FromDevice(done=wire.Done(size=model_bytes(model)))
+        return wire.FromDevice(done=wire.Done())
 
     def _head(self, device: Device, command: wire.Head, features: Tensor | None) -> Iterator[Outgoing]:
         if not isinstance(device, HeadedDevice) or features is None:
@@ -178,18 +178,20 @@ class Member:
                 header, data = describe(device.predict(features), wire.PLAIN)
                 judged.tensor.CopyFrom(header)
             else:
-                _, labels, _ = self.workplace.inputs(wire.Evaluate.OWN, command.batch)
+                _, labels = self.workplace.inputs(wire.Evaluate.OWN, command.batch)
                 assert labels is not None
+                if len(labels) != len(features):
+                    raise WireError(wire.MALFORMED, f"{len(features)} rows for {len(labels)} test samples")
                 right = device.predict(features).argmax(dim=1).cpu() == labels
-                judged.samples, judged.right = len(labels), int(right.sum())
+                judged.right = int(right.sum())
         yield wire.FromDevice(judged=judged)
         yield from parts(data)
 
     def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
         if self.welcome.own_data and command.set != wire.Evaluate.OWN:
-            inputs, labels, last = self.store.kept(command.set, command.batch, given), None, command.last
+            inputs, labels = self.store.kept(command.set, command.batch, given), None
         else:
-            inputs, labels, last = self.workplace.inputs(command.set, command.batch)
+            inputs, labels = self.workplace.inputs(command.set, command.batch)
         model = device.half.model
         if command.shared:
             model = copy.deepcopy(model)
@@ -201,7 +203,6 @@ class Member:
         yield wire.FromDevice(
             scored=wire.Scored(
                 batch=command.batch,
-                last=last,
                 activations=header,
                 labels=[] if labels is None or self.welcome.features else labels.tolist(),
             )

@@ -12,6 +12,8 @@ from gapsl.net.errors import WireError
 from gapsl.net.lineage import Lineage
 from gapsl.strategies.exchange import DeviceInfo
 
+MOST_TESTS = 10_000_000  # samples that a device is evaluated with, batch by batch
+
 
 class Memory:
     """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
@@ -20,6 +22,7 @@ class Memory:
         self._path, self._names = path, names
         self.lineage = Lineage()
         self.devices: dict[int, DeviceInfo] = {}
+        self._kept = False  # before the run begins a device may think better of its data
         if path is not None and path.exists():
             self._read(path)
 
@@ -37,7 +40,9 @@ class Memory:
             raise WireError(wire.MALFORMED, f"{ready.samples} samples of {len(counts)} classes cannot be")
         if not 1 <= ready.batches_per_pass <= ready.samples:
             raise WireError(wire.MALFORMED, f"{ready.batches_per_pass} mini-batches a pass cannot be")
-        known = self.devices.get(device)
+        if not 0 <= ready.test_samples <= MOST_TESTS:
+            raise WireError(wire.MALFORMED, f"{ready.test_samples} test samples cannot be")
+        known = self.devices.get(device) if self._kept else None
         if known is not None and known != info_of(ready):
             raise WireError(
                 wire.OTHER_DATA,
@@ -48,7 +53,7 @@ class Memory:
 
     def keep(self) -> None:
         """Write down what is known of the devices."""
-        self.devices = dict(sorted(self.devices.items()))
+        self.devices, self._kept = dict(sorted(self.devices.items())), True
         self._write()
 
     def _read(self, path: Path) -> None:
@@ -66,7 +71,7 @@ class Memory:
                 f"the run began with the devices {', '.join(names)}, not {', '.join(self._names)}; "
                 "list the same ones in the same order"
             )
-        self.lineage = Lineage(begun)
+        self.lineage, self._kept = Lineage(begun), bool(self.devices)
 
     def _write(self) -> None:
         if self._path is not None:

@@ -38,29 +38,29 @@ class DataPlace:
         sets: Mapping[wire.Evaluate.Set, HeldOut],
         shift: Shift | None = None,
     ) -> None:
-        self._id, self._config, self._source, self._indices = id, config, source, indices
+        self._id, self.config, self._source, self._indices = id, config, source, indices
         self._sets, self._shift = sets, shift
         self._where = compute_device(config.device)
         self._probes = make_probes(config, source)
         self._normal = make_evaluation_transform(source)
         _, self.info = self._made(1)
+        self.test_samples = len(sets[wire.Evaluate.OWN].indices) if wire.Evaluate.OWN in sets else 0
 
     def device(self, total_rounds: int) -> Device:
         """Return the device as it is at the start of the run."""
         return self._made(total_rounds)[0]
 
-    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None, bool]:
-        """Return a batch of an evaluation set, labels if they are the device's own, and if it is the last."""
+    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None]:
+        """Return a batch of an evaluation set, and labels if they are the device's own."""
         if split not in self._sets:
             raise WireError(wire.MALFORMED, f"this device has no evaluation set {split}")
         samples, indices, labelled = self._sets[split]
-        stop = (batch + 1) * EVALUATION_BATCH
-        chosen = indices[batch * EVALUATION_BATCH : stop]
+        chosen = indices[batch * EVALUATION_BATCH : (batch + 1) * EVALUATION_BATCH]
         labels = samples.labels[torch.from_numpy(chosen)] if labelled else None
-        return self._normal(samples.read(chosen)), labels, stop >= len(indices)
+        return self._normal(samples.read(chosen)), labels
 
     def _made(self, total_rounds: int) -> tuple[Device, DeviceInfo]:
-        config = self._config
+        config = self.config
         half, head = ends(config, self._source, self._where)
         return make_device(
             self._id,

@@ -52,12 +52,10 @@ class Roster:
             if self._connected.get(session.device) is session:
                 del self._connected[session.device]
 
-    def goodbye(self, reason: str, *, finished: bool) -> list[str]:
-        """Tell everybody who is connected that the run is over, or that the server stops; returns who."""
-        there = list(self.connected().values())
-        for session in there:
+    def goodbye(self, reason: str, *, finished: bool) -> None:
+        """Tell everybody who is connected that the run is over, or that the server stops."""
+        for session in self.connected().values():
             session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=finished)))
-        return [session.name for session in there]
 
     def connected(self) -> dict[int, Session]:
         """Return the connected devices."""
@@ -83,6 +81,6 @@ def listed(name: str, names: Sequence[str], identity: str | None) -> int:
         )
     if name not in names:
         raise WireError(
-            wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; it has {', '.join(names)}"
+            wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; list it with --names at the server"
         )
     return names.index(name)

@@ -56,23 +56,24 @@ class Service:
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
         try:
+            self._identify(context)  # a stranger is not waited for
             session = self._roster.admit(first(stream, context), partial(self._identify, context))
         except WireError as error:
             yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return
         if self.finished:
-            yield wire.ToDevice(goodbye=wire.Goodbye(reason=self.finished, finished=True))
-            self.told.add(session.name)
-            self._roster.leave(session)
-            return
+            session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=self.finished, finished=True)))
         reader = threading.Thread(
             target=session.read, args=(stream,), name=f"read {session.name}", daemon=True
         )
         reader.start()
         context.add_callback(session.close)  # wakes the sender if the link breaks
         try:
-            yield wire.ToDevice(welcome=self._welcome(session.device))
-            yield from session.outgoing()
+            if not self.finished:
+                yield wire.ToDevice(welcome=self._welcome(session.device))
+            sent = yield from session.outgoing()
+            if self.finished and sent:
+                self.told.add(session.name)
         finally:
             self._roster.leave(session)
 
@@ -114,7 +115,10 @@ class Serving:
         devices: int,
         credentials: grpc.ServerCredentials | None,
     ) -> None:
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=devices + SPARE), options=OPTIONS)
+        most = devices + SPARE  # others are turned away at once, and try again
+        self._server = grpc.server(
+            ThreadPoolExecutor(max_workers=most), options=OPTIONS, maximum_concurrent_rpcs=most
+        )
         self._server.add_generic_rpc_handlers((handlers,))
         self._health = Health(self._server, [service])
         try:

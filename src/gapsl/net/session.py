@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,7 @@ class Due:
     about: tuple[int, ...] = ()  # round and turn, or the number of a batch
     tensor: Expected | None = None
     labels: range = range(0)  # what labels may be; empty: none are sent
+    unlabelled: int = 0  # rows at the end whose label is -1
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Session:
         self.device, self.name, self._identify = device, name, identify
         self._inbox = inbox
         self._outgoing: queue.SimpleQueue[Iterable[Outgoing] | None] = queue.SimpleQueue()
+        self._last: tuple[wire.ToDevice, ...] = ()  # word
         self._due: Due | None = Due("ready")
         self._lock = threading.Lock()
         self._assembler = Assembler()
@@ -90,7 +92,8 @@ class Session:
     def close(self, last: wire.ToDevice | None = None) -> None:
         """End the stream, with a last word or without."""
         if last is not None:
-            self._outgoing.put((last,))
+            self._last = (last,)
+            self._outgoing.put(self._last)
         self._outgoing.put(None)
 
     def still_welcome(self) -> bool:
@@ -107,10 +110,13 @@ class Session:
         """End the stream and say why."""
         self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error))))
 
-    def outgoing(self) -> Iterator[Outgoing]:
-        """Yield what is to be sent until the session is closed."""
+    def outgoing(self) -> Generator[Outgoing, None, bool]:
+        """Yield what is to be sent until the session is closed; returns whether a last word was sent."""
+        last = False
         while (messages := self._outgoing.get()) is not None:
+            last = messages is self._last
             yield from messages
+        return last
 
     def read(self, stream: Iterator[bytes]) -> None:
         """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
@@ -138,7 +144,8 @@ class Session:
             raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
         kind = message.WhichOneof("message")
         if kind == "failed":
-            raise WireError(wire.REASON_UNKNOWN, f"the device gives up: {message.failed.reason[:200]}")
+            reason = "".join(c if c.isprintable() else " " for c in message.failed.reason[:200])
+            raise WireError(wire.REASON_UNKNOWN, f"the device gives up: {reason}")
         with self._lock:
             due, self._due = self._due, None
         if due is None or kind != due.kind:
@@ -180,8 +187,11 @@ def checked_labels(answer: wire.Upload | wire.Scored, due: Due) -> Tensor | None
     if not due.labels:
         return None
     labels = torch.tensor(answer.labels, dtype=torch.int64)
-    if len(labels) and not (due.labels.start <= int(labels.min()) and int(labels.max()) < due.labels.stop):
+    known, none = labels.tensor_split([len(labels) - due.unlabelled])
+    if len(known) and not (due.labels.start <= int(known.min()) and int(known.max()) < due.labels.stop):
         raise WireError(wire.MALFORMED, f"a label outside of {due.labels.start} to {due.labels.stop - 1}")
+    if not bool((none == -1).all()):
+        raise WireError(wire.MALFORMED, f"the last {due.unlabelled} rows are probes, and have no label")
     return labels
 
 

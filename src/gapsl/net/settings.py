@@ -29,7 +29,7 @@ class Network(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    names: tuple[str, ...] = Field((), description="the devices by name; none: device-0, device-1, ...")
+    names: tuple[str, ...] = Field((), description="the devices by name; none: device-0 and so on")
     data: Literal["shared", "own"] = Field(
         "shared", description="every device has its part of `dataset`, or brings its own with join --data"
     )

@@ -40,20 +40,10 @@ class Store:
     def write(self, round: int, generation: int, tensors: dict[str, Tensor]) -> None:
         """Store a round; a crash at any moment leaves the others as they were."""
         final = self._path(round)
-        draft = self.folder / f".draft-{os.getpid()}"
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(".draft-*"):  # by a process that was killed
-                left.unlink(missing_ok=True)
-            save_file(plain, draft, metadata={"generation": str(generation), "sha256": digest(plain)})
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.replace(final)
-            fsync_folder(self.folder)
+            self._place(plain, final, generation=str(generation), sha256=digest(plain))
         except (OSError, SafetensorError) as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise InputError(
                 f"cannot write {final}: {error}; make room, and start the device again"
             ) from None
@@ -83,13 +73,32 @@ class Store:
     def kept(self, split: int, batch: int, given: Tensor | None) -> Tensor:
         """Return a batch of an evaluation set; the server sends it once, and it is kept."""
         path = self.folder / f"set-{split}-{batch:05d}.safetensors"
-        if given is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            save_file({"inputs": given}, path)
-            return given
-        with safe_open(path, framework="pt") as file:
-            found: Tensor = file.get_tensor("inputs")
+        try:
+            if given is not None:
+                self._place({"inputs": given}, path)
+                return given
+            with safe_open(path, framework="pt") as file:
+                found: Tensor = file.get_tensor("inputs")
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"cannot keep {path}: {error}; make room, and start the device again") from None
         return found
+
+    def _place(self, tensors: dict[str, Tensor], final: Path, **metadata: str) -> None:
+        """Write a file that is there as a whole or not at all."""
+        draft = self.folder / f".draft-{os.getpid()}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob(".draft-*"):  # by a process that was killed
+                left.unlink(missing_ok=True)
+            save_file(tensors, draft, metadata=metadata)
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.replace(final)
+            fsync_folder(self.folder)
+        except (OSError, SafetensorError):
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
 
     def _files(self) -> dict[int, Path]:
         found = {path.stem.removeprefix("round-"): path for path in self.folder.glob("round-*.safetensors")}

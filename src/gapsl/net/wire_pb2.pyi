@@ -120,7 +120,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("samples", "label_counts", "batches_per_pass", "stored", "generation", "round", "turn", "waiting")
+    __slots__ = ("samples", "label_counts", "batches_per_pass", "stored", "generation", "round", "turn", "waiting", "test_samples")
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LABEL_COUNTS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_PER_PASS_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +129,7 @@ class Ready(_message.Message):
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    TEST_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     samples: int
     label_counts: _containers.RepeatedScalarFieldContainer[int]
     batches_per_pass: int
@@ -137,7 +138,8 @@ class Ready(_message.Message):
     round: int
     turn: int
     waiting: bool
-    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Stored, _Mapping]]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    test_samples: int
+    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Stored, _Mapping]]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ..., test_samples: _Optional[int] = ...) -> None: ...
 
 class Stored(_message.Message):
     __slots__ = ("round", "generation")
@@ -160,22 +162,18 @@ class Upload(_message.Message):
     def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Scored(_message.Message):
-    __slots__ = ("batch", "last", "activations", "labels")
+    __slots__ = ("batch", "activations", "labels")
     BATCH_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
     ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     batch: int
-    last: bool
     activations: Tensor
     labels: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, batch: _Optional[int] = ..., last: _Optional[bool] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, batch: _Optional[int] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("size",)
-    SIZE_FIELD_NUMBER: _ClassVar[int]
-    size: int
-    def __init__(self, size: _Optional[int] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Status(_message.Message):
     __slots__ = ("drift", "sha256")
@@ -186,16 +184,14 @@ class Status(_message.Message):
     def __init__(self, drift: _Optional[float] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class Judged(_message.Message):
-    __slots__ = ("loss", "tensor", "samples", "right")
+    __slots__ = ("loss", "tensor", "right")
     LOSS_FIELD_NUMBER: _ClassVar[int]
     TENSOR_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
     loss: float
     tensor: Tensor
-    samples: int
     right: int
-    def __init__(self, loss: _Optional[float] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ..., samples: _Optional[int] = ..., right: _Optional[int] = ...) -> None: ...
+    def __init__(self, loss: _Optional[float] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("reason",)
@@ -333,7 +329,7 @@ class Share(_message.Message):
     def __init__(self, transfer: _Optional[str] = ..., weights: _Optional[_Mapping[int, float]] = ..., fetch: _Optional[bool] = ..., keep: _Optional[bool] = ...) -> None: ...
 
 class Evaluate(_message.Message):
-    __slots__ = ("set", "batch", "shared", "inputs", "last")
+    __slots__ = ("set", "batch", "shared", "inputs")
     class Set(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TEST: _ClassVar[Evaluate.Set]
@@ -346,13 +342,11 @@ class Evaluate(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
     set: Evaluate.Set
     batch: int
     shared: bool
     inputs: Tensor
-    last: bool
-    def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., batch: _Optional[int] = ..., shared: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, set: _Optional[_Union[Evaluate.Set, str]] = ..., batch: _Optional[int] = ..., shared: _Optional[bool] = ..., inputs: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("what", "batch", "features")

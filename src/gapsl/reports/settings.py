@@ -9,6 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gapsl.net.settings import Network
 from gapsl.strategies.base import Strategy
 from gapsl.strategies.registry import METHODS
 from gapsl.training.config import Config
@@ -25,13 +26,14 @@ class SettingInfo:
 
 
 def all_settings() -> dict[str, list[SettingInfo]]:
-    """Return the settings by group: the run's own, then the methods' sections."""
+    """Return the settings by group: the run's own, the methods' sections, and the network's."""
     groups = {"run": [info for info in _fields(Config) if info.name != "sections"]}
     for strategy in METHODS.values():
         if strategy.section is not None:
             known = groups.setdefault(strategy.section, [])
             names = {info.name for info in known}
             known.extend(info for info in settings_of(strategy) if info.name not in names)
+    groups["network"] = list(_fields(Network, "network."))
     return groups
 
 
@@ -72,7 +74,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[SettingInfo]:
 
 
 def _default(field: FieldInfo) -> str:
-    if field.default is None:
+    if field.default in (None, (), ""):
         return "unset"
     return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
 

@@ -31,7 +31,9 @@ class GapslParameters(Parameters):
         alias="lambda",
         description="weight of the regulariser 1 - cos(angle to the leader)",
     )
-    penalty: Penalty = Field("exact", description="how the regulariser is differentiated")
+    penalty: Penalty = Field(
+        "exact", description="how the regulariser is differentiated; finite or none with labels = device"
+    )
     exclusion: Literal["adaptive", "none"] = Field(
         "adaptive", description="leave out devices beyond the threshold, or keep everybody"
     )

@@ -93,8 +93,7 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise InputError(
-                f"could not write checkpoint {final}: {error}; free some space and "
-                f"go on with: gapsl resume {self.folder.parent}"
+                f"could not write checkpoint {final}: {error}; make room, and go on with the run"
             ) from None
         fsync_folder(self.folder)
         for old in self.found()[: -self.keep]:
@@ -107,14 +106,22 @@ class Checkpoints:
         folders = [path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()]
         return sorted(folders, key=round_of)
 
+    def tidy(self) -> None:
+        """Remove what a killed process left half written."""
+        for draft in self.folder.glob(".draft-*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def forget_after(self, round: int) -> None:
+        """Remove what was stored after a round that the run has gone back to."""
+        for later in [path for path in self.found() if round_of(path) > round]:
+            shutil.rmtree(later, ignore_errors=True)
+
     @staticmethod
     def _name(round: int) -> str:
         return f"{PREFIX}{round:06d}"
 
     def latest(self) -> Checkpoint | None:
         """Read and check the newest checkpoint; None if there is none yet."""
-        for draft in self.folder.glob(".draft-*"):  # left by a killed process
-            shutil.rmtree(draft, ignore_errors=True)
         found = self.found()
         return self.read(found[-1]) if found else None
 

@@ -103,7 +103,7 @@ class Config(BaseModel):
 
     labels: Literal["server", "device"] = Field(
         "server",
-        description="who has them; device: the last layer and the loss are on the devices, too",
+        description="who has them; device (psl, gapsl): the last layer and the loss are on the devices, too",
     )
     calibration: Literal["none", "prior"] = Field(
         "none", description="prior: take each device's label frequencies out of its loss"

@@ -48,6 +48,7 @@ class Device:
         self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
         self.where, self.layout = where, layout
         self._sent: Tensor | None = None  # activations whose graph waits for the reply
+        self._unanswered = False  # whether the last forward can still be undone
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
         self._start = half.flat()  # the half before training, to tell how far it has gone
 
@@ -78,7 +79,7 @@ class Device:
             torch.set_grad_enabled(learn),
         ):
             activations = model(inputs)
-        self._sent = activations if learn else None
+        self._sent, self._unanswered = activations if learn else None, True
         return Upload(self.id, round, turn, activations.detach(), labels.to(self.where))
 
     def placed(self, inputs: Tensor) -> Tensor:
@@ -88,7 +89,7 @@ class Device:
 
     def backward(self, round: int, reply: Reply) -> None:
         """Train the half on the gradient at the cut, or skip the step and all that belongs to it."""
-        sent, self._sent = self._sent, None
+        sent, self._sent, self._unanswered = self._sent, None, False
         if sent is None:
             return
         if not reply.step:
@@ -104,11 +105,12 @@ class Device:
 
     def forget(self) -> None:
         """Undo a forward whose reply will not come, as if the device had not been asked."""
-        if self._sent is not None:
-            self._sent = None
+        if self._unanswered:
+            self._sent, self._unanswered = None, False
             self.batches.drawn -= 1
-            for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
-                buffer.copy_(before)
+            if self._buffers:  # none are kept of a forward that does not learn
+                for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+                    buffer.copy_(before)
 
     def drift(self) -> float:
         """Return how far the half is from its start, relative to the start's own length."""

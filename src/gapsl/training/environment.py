@@ -1,4 +1,4 @@
-"""What a run was computed with: versions, commit, machine."""
+"""What a run is computed with: versions, commit, machine, threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,17 @@ import numpy
 import torch
 
 import gapsl
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside, and leave the caller's number as it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def describe_environment() -> dict[str, Any]:

@@ -176,8 +176,8 @@ def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float]:
         try:
             with _evaluating(server):
                 for batch, (activations, _) in enumerate(fleet.probe_own(device, device)):
-                    counted = fleet.count_own(device, batch, server(activations))
-                    samples, right = samples + counted[0], right + counted[1]
+                    right += fleet.count_own(device, batch, server(activations))
+                    samples += len(activations)
         except Away:
             continue
         if samples:

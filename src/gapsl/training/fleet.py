@@ -48,6 +48,10 @@ class Fleet(Protocol):
     merges: bool  # whether anybody may see the client-side models and average them
     own_tests: bool  # whether devices have test samples of their own
 
+    def gone(self) -> Collection[int]:
+        """Return the devices that have left in the middle of the round."""
+        ...
+
     @property
     def headed(self) -> bool:
         """Whether devices have the last layer of the model, and keep the labels."""
@@ -93,7 +97,7 @@ class Fleet(Protocol):
         """Let a device with a head compute the logits of an evaluation batch."""
         ...
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> tuple[int, int]:
+    def count_own(self, device: int, batch: int, features: Tensor) -> int:
         """Let a device with a head count its own test samples in a batch, and how many are right."""
         ...
 

@@ -72,6 +72,7 @@ class Training:
         self.checkpoints = Checkpoints(
             folder.checkpoints, run=self.identity, keep=self.config.keep_checkpoints
         )
+        self.checkpoints.tidy()
         if not folder.partition_file.exists() and self.partition.samples:
             self.partition.save(folder.partition_file)
 
@@ -149,6 +150,7 @@ class Training:
                     observer.warned(f"{why}: going back from round {self.round + 1} to {common}")
             try:
                 self.resume(self.checkpoints.read(stored[common]))
+                self.checkpoints.forget_after(common)
                 return
             except Rewind as again:
                 why = str(again)
@@ -228,7 +230,8 @@ class Training:
 
     def _watch(self, round: int, outcomes: Sequence[Outcome]) -> TrainingStopped | None:
         """Warn of devices whose numbers are not finite; return why to stop where it is hopeless."""
-        skipped = sorted({device for outcome in outcomes for device in outcome.skipped})
+        gone = self.fleet.gone()  # who has left has no loss, and is not ill
+        skipped = sorted({device for outcome in outcomes for device in outcome.skipped if device not in gone})
         # A device with several turns in a round fails only if all of them do.
         trained = {device for outcome in outcomes for device in outcome.losses.keys() - outcome.skipped}
         for device in trained:

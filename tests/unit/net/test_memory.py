@@ -58,6 +58,21 @@ def test_a_device_that_brings_the_same_data_is_welcome_again(tmp_path):
     Memory(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES)
 
 
+def test_before_the_run_begins_a_device_may_come_with_other_data(tmp_path):
+    memory = Memory(tmp_path / "fleet.json", NAMES)
+    memory.check(0, ready((5, 0, 5)), CLASSES)
+    memory.check(0, ready(), CLASSES)
+    assert memory.devices[0].label_counts == (4, 0, 6)
+
+
+@pytest.mark.parametrize("tests", [-1, 2**62])
+def test_test_samples_that_cannot_be_are_refused(tests):
+    impossible = ready()
+    impossible.test_samples = tests
+    with pytest.raises(WireError, match="test samples"):
+        Memory(None, NAMES).check(0, impossible, CLASSES)
+
+
 @pytest.mark.parametrize("other", [ready((5, 0, 5)), ready((4, 0, 7), 11), ready(batches=3)])
 def test_a_device_that_brings_other_data_is_not(tmp_path, other):
     with_both(tmp_path / "fleet.json")

@@ -26,14 +26,15 @@ HEADER = wire.Tensor(dtype=wire.FLOAT32, shape=[2, 5], codec=wire.PLAIN, bytes=4
 class Told:
     """A fleet without a network: the test says what sessions say, and sees what they are told."""
 
-    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, features=()):
+    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, features=(), least=1):
         self.inbox, self.said = Inbox(), []
         self.memory = Memory(path, NAMES)
         self.fleet = RemoteFleet(
             Roster(NAMES, self.inbox),
-            Agreed(wire.FLOAT32, (5,), 2, 8, range(2), features),
+            Agreed(wire.FLOAT32, (5,), 2, 8, 2, features=features),
             self.memory,
-            closing=parse_closing(closing),
+            closing=parse_closing(closing, least=least),
+            sizes={wire.Evaluate.TEST: 11},
             total_rounds=9,
             merges=False,
             patience=patience,
@@ -260,6 +261,69 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
     assert told.sessions[0]._due.kind == "done"
 
 
+def test_too_few_at_the_deadline_are_waited_for_by_name_and_not_for_ever(monkeypatch):
+    monkeypatch.setattr(correspondence, "REMIND", 0.0)
+    told = Told("deadline:0.05", least=2, patience=0.7).begin()
+    told.uploads(1, 1)
+    told.leaves(0)
+    with pytest.raises(InputError, match="nothing from cam for 1 s"):
+        list(told.fleet.collect(1, ROUND))
+    assert "waiting for cam" in told.said
+
+
+def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_state():
+    told = Told("deadline:9").begin()
+    told.uploads(0, 1)
+    told.uploads(1, 1)
+    assert len(list(told.fleet.collect(1, ROUND))) == 2
+    assert told.fleet.happened() == {}
+    told.leaves(0)
+    told.joins(0)
+    told.answers(1, wire.Done())
+    told.fleet.save(None, 1)
+    told.answers(0, wire.Done())  # it has begun again
+    told.answers(0, wire.Status(sha256="old"))
+    told.answers(1, wire.Status(sha256="new"))
+    assert told.fleet.digests() == {1: "new"}, "what cam has is older than the last record"
+    assert "save" not in kinds(told.told(0))
+    assert told.fleet.happened() == {"restored_before": {0: 0}}
+
+
+def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
+    told = Told("fraction:0.5").begin()
+    told.leaves(0)
+    told.joins(0, stored=[wire.Stored(round=99, generation=told.memory.lineage.current)])
+    told.fleet.post.next()
+    told.fleet.post.next()
+    assert [command.begin.round for command in told.told(0)] == [0]
+
+
+def test_an_upload_that_teaches_the_device_nothing_is_acknowledged_all_the_same():
+    told = Told().begin()
+    for device in (0, 1):
+        told.uploads(device, 1)
+    list(told.fleet.collect(1, Exchange((0, 1), learn=False)))
+    told.leaves(0)
+    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
+    told.fleet.post.next()
+    told.fleet.post.next()
+    (again,) = told.told(0)
+    assert again.backward.round == 1 and not again.backward.late and not again.backward.HasField("gradient")
+
+
+# --- evaluation
+
+
+def test_the_server_knows_how_many_rows_an_evaluation_set_has():
+    told = Told().begin()
+    sent = [wire.Scored(batch=0), wire.Scored(batch=1)]
+    for scored, rows in zip(sent, (8, 3), strict=True):
+        told.answers(0, scored, torch.zeros(rows, 5))
+    assert [len(rows) for rows in told.fleet.probe("test", 0)] == [8, 3]
+    session = told.sessions[0]
+    assert session._due is None or session._due.tensor.shape == (3, 5)
+
+
 # --- a device that hangs
 
 
@@ -296,6 +360,13 @@ def judging(closing):
     return told
 
 
+def test_features_that_are_not_finite_have_no_loss_and_nobody_is_asked():
+    told = judging("all")
+    loss, _ = told.fleet.judge(0, torch.full((2, 3), math.inf))
+    assert math.isnan(loss) and not told.fleet.gone()
+    assert "head" not in kinds(told.told(0))
+
+
 def test_a_loss_is_asked_of_the_device_that_has_the_labels():
     told = judging("all")
     told.answers(0, JUDGED, torch.ones(2, 3))
@@ -315,6 +386,7 @@ def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monk
         told.leaves(0)
     loss, gradient = told.fleet.judge(0, FEATURES)
     assert math.isnan(loss) and not gradient.any()
+    assert set(told.fleet.gone()) == {0}, "so that nobody thinks it ill"
     assert told.fleet.happened() == {"absent": [(0, 0)]}
     assert not told.fleet.post.lines[0].owed, "nobody will ask it for that later"
 

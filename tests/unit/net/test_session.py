@@ -95,7 +95,7 @@ def test_an_upload_may_come_in_many_parts():
 
 
 def test_a_tensor_without_bytes_is_complete_at_once():
-    scored = wire.Scored(batch=4, last=True, activations=describe(torch.zeros(0, 5), wire.PLAIN)[0])
+    scored = wire.Scored(batch=4, activations=describe(torch.zeros(0, 5), wire.PLAIN)[0])
     (_, answered, _), refusal = hear(wire.FromDevice(scored=scored), due=SCORED)
     assert refusal is None
     assert answered.tensor.shape == (0, 5) and answered.labels is None
@@ -104,17 +104,24 @@ def test_a_tensor_without_bytes_is_complete_at_once():
 @pytest.mark.parametrize("kind", ["done", "status"])
 def test_an_answer_without_a_tensor_is_an_event(kind):
     message = {
-        "done": wire.FromDevice(done=wire.Done(size=7)),
+        "done": wire.FromDevice(done=wire.Done()),
         "status": wire.FromDevice(status=wire.Status()),
     }
     (_, answered, _), refusal = hear(message[kind], due=Due(kind))
     assert refusal is None and isinstance(answered, Answered)
 
 
-def test_labels_of_probes_are_allowed_where_there_are_probes():
-    probing = Due("upload", (3, 1), CUT, range(-1, 10))
-    (_, answered, _), _ = hear(upload(labels=(-1, 9)), part(), due=probing)
-    assert answered.labels.tolist() == [-1, 9]
+PROBING = Due("upload", (3, 1), CUT, range(10), unlabelled=1)
+
+
+def test_the_last_rows_have_no_label_where_there_are_probes():
+    (_, answered, _), _ = hear(upload(labels=(9, -1)), part(), due=PROBING)
+    assert answered.labels.tolist() == [9, -1]
+
+
+@pytest.mark.parametrize("labels", [(-1, 9), (-1, -1), (9, 9)])
+def test_other_rows_than_the_probes_have_a_label_and_probes_have_none(labels):
+    refused(wire.MALFORMED, "label", upload(labels=labels), due=PROBING)
 
 
 def test_what_needs_no_answer_leaves_due_what_was():
@@ -299,13 +306,10 @@ MESSAGES = (
         LABELS,
     )
     | st.builds(
-        lambda *a: serialize(
-            wire.FromDevice(scored=wire.Scored(batch=a[0], activations=a[1], labels=a[2], last=a[3]))
-        ),
+        lambda *a: serialize(wire.FromDevice(scored=wire.Scored(batch=a[0], activations=a[1], labels=a[2]))),
         NUMBERS,
         TENSORS,
         LABELS,
-        st.booleans(),
     )
 )
 
@@ -328,6 +332,19 @@ def test_whatever_arrives_ends_in_at_most_one_answer_and_a_typed_refusal(message
             wire.REASON_UNKNOWN,
         )
         assert refusal.message and len(refusal.message) < 500
+
+
+@pytest.mark.parametrize("last", [None, wire.ToDevice(goodbye=wire.Goodbye(reason="over", finished=True))])
+def test_a_session_knows_whether_its_last_word_was_taken(last):
+    session, words = Session(1, "cam", Inbox()), []
+    session.command(wire.ToDevice(ask=wire.Ask()))
+    session.close(last)
+
+    def sender():
+        words.append((yield from session.outgoing()))
+
+    list(sender())
+    assert words == [last is not None]
 
 
 def test_a_session_that_is_closed_wakes_its_sender():

@@ -126,12 +126,20 @@ def test_a_model_that_does_not_fit_is_refused(store):
         store.latest().load_half("server", half_of(width=5))
 
 
+def test_going_back_removes_what_came_after(store):
+    for round in (10, 20, 30):
+        write(store, round)
+    store.forget_after(20)
+    assert [path.name for path in store.found()][-1] == "round-000020"
+
+
 def test_a_draft_that_a_killed_process_left_is_no_checkpoint_and_is_swept(store):
     write(store, 3)
     draft = store.folder / ".draft-99999"
     draft.mkdir()
     (draft / "server.safetensors").write_bytes(b"half of it")
     assert store.latest().round == 3
+    store.tidy()
     assert not draft.exists()
 
 
