@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from gapsl.net.agreed import Agreed
 from gapsl.net.memory import Memory
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, Serving, serve
-from gapsl.net.session import Inbox
+from gapsl.net.session import Heard, Inbox
 from gapsl.net.settings import CODECS, COMPRESSIONS, Network, make_network
 from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
@@ -170,9 +172,12 @@ class Server:
         self._service.finished = reason  # first, so that nobody comes between
         self._roster.goodbye(reason, finished=True)
         deadline = time.monotonic() + FAREWELL_SECONDS
-        while not names <= told | self._service.told and time.monotonic() < deadline:
-            time.sleep(0.05)
-        write_text(file, "\n".join(sorted(told | self._service.told)) + "\n")
+        while not names <= told and (left := deadline - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                event = self._roster.inbox.get(timeout=left)
+                if isinstance(event, Heard):
+                    told.add(event.session.name)
+        write_text(file, "\n".join(sorted(told)) + "\n")
 
     def stop(self, reason: str) -> None:
         """Say goodbye to whoever is there, and stop listening."""

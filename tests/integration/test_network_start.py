@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
 import gapsl
 from gapsl.api import compose
+from gapsl.cli.replay import refuse_unrepeatable
 from gapsl.cli.serve import settings_of
 from gapsl.errors import InputError
 from gapsl.net.settings import make_network
@@ -47,6 +49,47 @@ def test_another_configuration_is_not_the_same_run(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("method: gapsl\n", encoding="utf-8")
     with pytest.raises(InputError, match="was started with method = psl, not gapsl"):
         settings_of(tmp_path / "run.yaml", None, {}, {}, tmp_path / "run")
+    with pytest.raises(InputError, match="was started with rounds = 5, not 6"):
+        settings_of(None, None, {"rounds": 6}, {}, tmp_path / "run")
+    same, _ = settings_of(None, None, {"rounds": 5}, {}, tmp_path / "run")
+    assert same == CONFIG
+
+
+def test_settings_of_the_network_may_be_given_like_all_others(tmp_path: Path) -> None:
+    words = {"network": {"patience": 5}, "rounds": 3}
+    config, network = settings_of(None, None, words, {}, tmp_path / "run")
+    assert (config.rounds, network.patience) == (3, 5)
+
+
+def test_a_run_with_devices_elsewhere_is_not_gone_on_with_here(tmp_path: Path) -> None:
+    opened(tmp_path / "run", CONFIG, make_network({}))
+    with pytest.raises(InputError, match="go on with it by: gapsl serve --out"):
+        gapsl.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("network", "why"), [({"data": "own"}, "their own data"), ({"gradients": "bf16"}, "loses digits")]
+)
+def test_what_cannot_be_repeated_to_the_bit_is_not_replayed(
+    tmp_path: Path, network: dict[str, str], why: str
+) -> None:
+    opened(tmp_path / "run", CONFIG, make_network(network))
+    with pytest.raises(InputError, match=why):
+        refuse_unrepeatable(tmp_path / "run")
+
+
+def test_a_server_computes_with_the_threads_of_its_settings(tmp_path: Path) -> None:
+    class Watch(Observer):
+        def __init__(self) -> None:
+            self.threads: list[int] = []
+
+        def round(self, record: Any) -> None:
+            self.threads.append(torch.get_num_threads())
+
+    before, watch = torch.get_num_threads(), Watch()
+    config = compose(words={**SMALL, "method": "psl", "threads": 2, "rounds": 1, "evaluate_every": 1})
+    trained_over_loopback(config, tmp_path, observers=[watch])
+    assert watch.threads == [2] and torch.get_num_threads() == before
 
 
 def test_a_run_that_is_finished_stays_as_it_is(tmp_path: Path) -> None:
@@ -62,6 +105,8 @@ def test_methods_that_cannot_be_served_say_what_is_missing() -> None:
         with pytest.raises(InputError, match="start a gapsl parameter-server, and name it with"):
             check_served(config, make_network({}))
         check_served(config, make_network({"parameter_server": "localhost:7444"}))
+    with pytest.raises(InputError, match="vanilla goes from device to device"):
+        check_served(config, make_network({"parameter_server": "localhost:7444", "closing": "fraction:0.5"}))
 
 
 def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from gapsl.net.roster import PROTOCOL
 from gapsl.net.service import METHOD, open_channel
 from gapsl.net.store import Store
 
-LAST_WORD_SECONDS = 2.0  # for the server to hear why a device gives up
+LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
 # Refusals that another attempt may not meet.
 PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN}
 
@@ -99,7 +99,10 @@ class Agent:
             call = join(iter(outgoing.get, None))
             self._connected = False
             try:
-                return self._follow(iter(call), outgoing, call.is_active)
+                reason = self._follow(iter(call), outgoing, call.is_active)
+                outgoing.put(wire.FromDevice(heard=wire.Heard()))
+                hear_out(call)
+                return reason
             except Refused:
                 raise
             except (InputError, OSError) as error:

@@ -22,7 +22,7 @@ from gapsl.net.closing import Closing
 from gapsl.net.errors import WireError
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
-from gapsl.net.session import Answer, Answered, Due, Event, Inbox, Joined, Left, Session
+from gapsl.net.session import Answer, Answered, Due, Event, Heard, Inbox, Joined, Left, Session
 from gapsl.training.fleet import Rewind, Stopped, Traffic
 
 REMIND = 10.0  # seconds between two lines that say who is waited for
@@ -294,6 +294,8 @@ class Correspondence:
         given_up = time.monotonic() + self._patience
         while (event := self._wait(until, given_up)) is not None:
             line = self.lines[event.session.device]
+            if isinstance(event, Heard):  # it will hear again that the run is finished
+                continue
             if isinstance(event, Joined):
                 try:
                     self._check(event.session.device, event.ready)

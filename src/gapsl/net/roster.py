@@ -53,9 +53,12 @@ class Roster:
                 del self._connected[session.device]
 
     def goodbye(self, reason: str, *, finished: bool) -> None:
-        """Tell everybody who is connected that the run is over, or that the server stops."""
+        """Tell everybody who is connected that the run is finished, or that the server stops."""
         for session in self.connected().values():
-            session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=finished)))
+            if finished:
+                session.finish(reason)
+            else:
+                session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=reason)))
 
     def connected(self) -> dict[int, Session]:
         """Return the connected devices."""

@@ -51,7 +51,6 @@ class Service:
     def __init__(self, roster: Roster, welcome: Callable[[int], wire.Welcome], identify: Identify) -> None:
         self._roster, self._welcome, self._identify = roster, welcome, identify
         self.finished = ""  # the last word to whoever comes when the run is over
-        self.told: set[str] = set()  # who has heard it
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
@@ -62,7 +61,7 @@ class Service:
             yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return
         if self.finished:
-            session.close(wire.ToDevice(goodbye=wire.Goodbye(reason=self.finished, finished=True)))
+            session.finish(self.finished)
         reader = threading.Thread(
             target=session.read, args=(stream,), name=f"read {session.name}", daemon=True
         )
@@ -71,9 +70,7 @@ class Service:
         try:
             if not self.finished:
                 yield wire.ToDevice(welcome=self._welcome(session.device))
-            sent = yield from session.outgoing()
-            if self.finished and sent:
-                self.told.add(session.name)
+            yield from session.outgoing()
         finally:
             self._roster.leave(session)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,7 +61,14 @@ class Answered:
     labels: Tensor | None
 
 
-Event = Joined | Left | Answered
+@dataclass(frozen=True)
+class Heard:
+    """A device knows that the run is finished."""
+
+    session: Session
+
+
+Event = Joined | Left | Answered | Heard
 Inbox = queue.SimpleQueue[Event]
 
 
@@ -74,7 +81,7 @@ class Session:
         self.device, self.name, self._identify = device, name, identify
         self._inbox = inbox
         self._outgoing: queue.SimpleQueue[Iterable[Outgoing] | None] = queue.SimpleQueue()
-        self._last: tuple[wire.ToDevice, ...] = ()  # word
+        self._finished = False
         self._due: Due | None = Due("ready")
         self._lock = threading.Lock()
         self._assembler = Assembler()
@@ -92,9 +99,13 @@ class Session:
     def close(self, last: wire.ToDevice | None = None) -> None:
         """End the stream, with a last word or without."""
         if last is not None:
-            self._last = (last,)
-            self._outgoing.put(self._last)
+            self._outgoing.put((last,))
         self._outgoing.put(None)
+
+    def finish(self, reason: str) -> None:
+        """Say that the run is finished; of what the device still sends only that it has heard is wanted."""
+        self._finished = True
+        self._outgoing.put((wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=True)),))
 
     def still_welcome(self) -> bool:
         """Check who this is once more, and refuse it if its certificate has expired or was revoked since."""
@@ -110,13 +121,10 @@ class Session:
         """End the stream and say why."""
         self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error))))
 
-    def outgoing(self) -> Generator[Outgoing, None, bool]:
-        """Yield what is to be sent until the session is closed; returns whether a last word was sent."""
-        last = False
+    def outgoing(self) -> Iterator[Outgoing]:
+        """Yield what is to be sent until the session is closed."""
         while (messages := self._outgoing.get()) is not None:
-            last = messages is self._last
             yield from messages
-        return last
 
     def read(self, stream: Iterator[bytes]) -> None:
         """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
@@ -134,6 +142,11 @@ class Session:
         self._inbox.put(Left(self, reason))
 
     def _take(self, message: wire.FromDevice | memoryview) -> None:
+        if self._finished:
+            if isinstance(message, wire.FromDevice) and message.WhichOneof("message") == "heard":
+                self._inbox.put(Heard(self))
+                self.close()
+            return
         if isinstance(message, memoryview):
             tensor = self._assembler.add(message)
             if tensor is not None and self._announced is not None:

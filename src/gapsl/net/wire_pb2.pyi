@@ -88,7 +88,7 @@ class Part(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class FromDevice(_message.Message):
-    __slots__ = ("hello", "ready", "upload", "scored", "done", "status", "failed", "judged", "part")
+    __slots__ = ("hello", "ready", "upload", "scored", "done", "status", "failed", "judged", "heard", "part")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class FromDevice(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     JUDGED_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
@@ -106,8 +107,9 @@ class FromDevice(_message.Message):
     status: Status
     failed: Failed
     judged: Judged
+    heard: Heard
     part: Part
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., scored: _Optional[_Union[Scored, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., judged: _Optional[_Union[Judged, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., scored: _Optional[_Union[Scored, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., judged: _Optional[_Union[Judged, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "version", "name")
@@ -198,6 +200,10 @@ class Failed(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Heard(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ToDevice(_message.Message):
     __slots__ = ("welcome", "refusal", "begin", "forward", "backward", "save", "share", "evaluate", "ask", "goodbye", "head", "part")

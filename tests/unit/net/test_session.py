@@ -12,7 +12,7 @@ from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
 from gapsl.net.framing import AtMost, Expected, parts
 from gapsl.net.messages import serialize
-from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
+from gapsl.net.session import Answered, Due, Heard, Inbox, Joined, Left, Session
 
 READY = wire.FromDevice(ready=wire.Ready(samples=3, label_counts=[1, 2], batches_per_pass=1))
 FORWARD = wire.ToDevice(forward=wire.Forward(round=3, turn=1, learn=True))
@@ -334,17 +334,18 @@ def test_whatever_arrives_ends_in_at_most_one_answer_and_a_typed_refusal(message
         assert refusal.message and len(refusal.message) < 500
 
 
-@pytest.mark.parametrize("last", [None, wire.ToDevice(goodbye=wire.Goodbye(reason="over", finished=True))])
-def test_a_session_knows_whether_its_last_word_was_taken(last):
-    session, words = Session(1, "cam", Inbox()), []
-    session.command(wire.ToDevice(ask=wire.Ask()))
-    session.close(last)
+def test_a_device_that_has_heard_of_the_end_says_so_and_nothing_else_is_wanted():
+    session = Session(1, "cam", inbox := Inbox())
+    session.finish("over")
+    late, heard = serialize(upload()), serialize(wire.FromDevice(heard=wire.Heard()))
+    session.read(iter([late, serialize(part()), heard]))
+    sent = list(session.outgoing())
+    assert [message.WhichOneof("message") for message in sent] == ["goodbye"] and sent[0].goodbye.finished
+    assert isinstance(inbox.get(), Heard) and isinstance(inbox.get(), Left) and inbox.empty()
 
-    def sender():
-        words.append((yield from session.outgoing()))
 
-    list(sender())
-    assert words == [last is not None]
+def test_nobody_has_heard_of_an_end_before_it_is_said():
+    refused(wire.MALFORMED, "heard where upload is due", wire.FromDevice(heard=wire.Heard()))
 
 
 def test_a_session_that_is_closed_wakes_its_sender():
