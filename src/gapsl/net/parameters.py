@@ -53,7 +53,7 @@ class ParameterService:
             raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")
         transfer = self.transfers.open(announce.run, announce.transfer, announce.weights)
         if device in announce.weights:
-            transfer.add(device, received(stream, announce.tensors, self.largest))
+            self.transfers.add(transfer, device, received(stream, announce.tensors, self.largest))
         mean = self.transfers.mean(transfer, context.is_active) if announce.fetch else {}
         if mean is not None:  # else the one who waited has gone
             yield from sent(mean)
