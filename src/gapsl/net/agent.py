@@ -128,7 +128,7 @@ class Agent:
             store = Store(self.state / welcome.run / self.name)
             holder = None
             if welcome.parameter_server:
-                holder = Holder(self.name, welcome.parameter_server, self._credentials)
+                holder = Holder(self.name, welcome.parameter_server, self._credentials, self.tell)
             self._member = Member(self._workplace(welcome), store, welcome, holder)
         return self._member
 
