@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import grpc
 import pytest
 import torch
 from fleet import free_port
-from network import channel_to, parameter_server
+from network import SMALL, Served, channel_to, parameter_server
 from processes import wait_until
 from torch import Tensor
 
+from gapsl.api import compose
+from gapsl.cli.join import credentials_at, join
+from gapsl.errors import InputError
 from gapsl.halves import average
 from gapsl.net import holder, parameters
 from gapsl.net import wire_pb2 as wire
@@ -25,6 +29,7 @@ from gapsl.net.codec import describe
 from gapsl.net.errors import WireError
 from gapsl.net.framing import parts
 from gapsl.net.holder import Holder, TurnedAway
+from gapsl.net.identity.authority import Authority
 from gapsl.net.messages import serialize
 from gapsl.net.service import SPARE
 
@@ -352,3 +357,42 @@ def test_the_parameter_server_says_who_comes_for_what_and_when_a_mean_is_done(pl
         "run run, transfer a-1-1: the mean of 3 is done",
         "'device-1' is refused: weights of devices [9], which are not listed here",
     ]
+
+
+# --- halves go nowhere that whoever started the device did not agree to
+
+
+def test_the_parameter_server_is_reached_over_tls_unless_it_is_on_this_machine(tmp_path: Path) -> None:
+    assert credentials_at("localhost:7444", "cam", None, False, None) is None
+    assert credentials_at(ELSEWHERE, "cam", None, True, None) is None, "asked for with --insecure"
+    missing = tmp_path / "none"
+    with pytest.raises(
+        InputError, match=f"^the parameter server that the server names: {ELSEWHERE} is reached"
+    ):
+        credentials_at(ELSEWHERE, "cam", missing, False, None)
+    authority = Authority.create(tmp_path / "certs")
+    authority.issue_device("cam")
+    for address in ("localhost:7444", ELSEWHERE):
+        assert credentials_at(address, "cam", authority.folder, False, None) is not None
+
+
+def test_a_device_that_knows_its_parameter_server_goes_to_no_other() -> None:
+    assert credentials_at("localhost:7444", "cam", None, False, "localhost:7444") is None
+    with pytest.raises(InputError, match="names localhost:7443 as the parameter server, not localhost:7444"):
+        credentials_at("localhost:7443", "cam", None, False, "localhost:7444")
+
+
+def test_a_device_of_this_machine_does_not_send_its_half_elsewhere_in_plain_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where there are no certificates
+    asked = threading.Event()
+    config = compose(words={**SMALL, "method": "sfl"})
+    served = Served(config, tmp_path, network={"parameter_server": ELSEWHERE}, stop=asked.is_set)
+    joining = partial(join, server=f"localhost:{served.port}", name=["device-0"], state=tmp_path / "state")
+    with pytest.raises(InputError, match=f"that the server names: {ELSEWHERE} is reached over TLS"):
+        joining()
+    with pytest.raises(InputError, match=f"the server names {ELSEWHERE} as .* not localhost:7444: no half"):
+        joining(insecure=True, parameter_server="localhost:7444")
+    asked.set()
+    wait_until(lambda: not served.running, "the end of the server")
