@@ -78,7 +78,8 @@ def parameter_server(
 ) -> Iterator[str]:
     """A parameter server; gives its address."""
     names = tuple(f"device-{number}" for number in range(devices))
-    service = ParameterService(names, Transfers(folder), 1 << 24, **more)
+    tell = more.get("tell", lambda text: None)
+    service = ParameterService(names, Transfers(folder, tell), 1 << 24, **more)
     server = serve_parameters(service, "localhost:0", credentials)
     try:
         yield f"localhost:{server.port}"

@@ -39,8 +39,7 @@ def halves_are_brought(round: int) -> Moment:
     """Some halves of an averaging after a round are there, but not all."""
 
     def moment(fleet: Fleet) -> bool:
-        found = [path for path in fleet.halves.glob(f"*/*-{round}-*") if path.is_dir()]
-        return any(any(path.glob("device-*")) for path in found)
+        return any(fleet.halves.glob(f"device-*/*/*-{round}-*-*.safetensors"))
 
     return moment
 

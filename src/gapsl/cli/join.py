@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import grpc
 import torch
 import typer
 
@@ -51,6 +53,22 @@ def hosted(names: list[str], devices: int | None) -> list[str]:
     return names
 
 
+def credentials_at(
+    address: str, name: str, certs: Path | None, insecure: bool, pinned: str | None
+) -> grpc.ChannelCredentials | None:
+    """Return what a device shows the parameter server that the server names, if it may go there at all."""
+    if pinned is not None and address != pinned:
+        raise InputError(
+            f"the server names {address} as the parameter server, not {pinned}: no half goes there; "
+            "if it is right, change --parameter-server"
+        )
+    try:
+        folder = choose_security(address, certs, insecure)
+    except InputError as error:
+        raise InputError(f"the parameter server that the server names: {error}") from None
+    return None if folder is None else device_credentials(folder, name)
+
+
 def join(
     server: Annotated[str, typer.Option(help="The server's HOST:PORT.")],
     name: Annotated[
@@ -69,6 +87,10 @@ def join(
         typer.Option(help="Its own data, where the run asks for them: folder:PATH or a dataset's name."),
     ] = None,
     data_dir: running.DataDir = None,
+    parameter_server: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of the only parameter server that may see the half; default: any."),
+    ] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
     patience: Annotated[float, typer.Option(help="Seconds without a connection before it gives up.")] = 3600,
@@ -86,6 +108,9 @@ def join(
             state=state,
             workplace=lambda welcome: workplace(welcome, data, data_dir),
             credentials=None if folder is None else device_credentials(folder, one),
+            credentials_for=partial(
+                credentials_at, name=one, certs=certs, insecure=insecure, pinned=parameter_server
+            ),
             patience=Patience(whole=patience),
             tell=lambda text, one=one: log.info("%s: %s", one, text, extra={"fields": {"device": one}}),  # type: ignore[misc]
         )

@@ -40,7 +40,7 @@ def parameter_server(
     if not listed:
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
-    service = ParameterService(listed, Transfers(state), largest << 20, identify)
+    service = ParameterService(listed, Transfers(state, log.info), largest << 20, identify, log.info)
     server = serve_parameters(service, listen, credentials)
     address = f"{listen.rpartition(':')[0]}:{server.port}"
     log.info("parameter server on %s for %d devices", address, len(listed))

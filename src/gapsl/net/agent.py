@@ -56,11 +56,14 @@ class Agent:
         state: Path,
         workplace: Callable[[wire.Welcome], Workplace],
         credentials: grpc.ChannelCredentials | None = None,
+        credentials_for: Callable[[str], grpc.ChannelCredentials | None] | None = None,
         patience: Patience | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.address, self.name, self.state, self.tell = address, name, state, tell
         self._workplace, self._credentials = workplace, credentials
+        # The parameter server's address is the server's word: whether it is good, and with what, is not.
+        self._credentials_for = credentials_for or (lambda address: credentials)
         self._patience = patience or Patience()
         self._member: Member | None = None
         self._connected = False  # whether the server has let it in
@@ -149,7 +152,8 @@ class Agent:
             store = Store(self.state / welcome.run / self.name)
             holder = None
             if welcome.parameter_server:
-                holder = Holder(self.name, welcome.parameter_server, self._credentials)
+                address = welcome.parameter_server
+                holder = Holder(self.name, address, self._credentials_for(address), self.tell)
             with COMPUTING:  # it makes a model, which draws from the generator that all share
                 place = self._workplace(welcome)
             self._member = Member(place, store, welcome, holder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,7 +40,6 @@ class Expected:
     shape: tuple[int | AtMost, ...]
     codecs: tuple[wire.Codec, ...] = (wire.PLAIN,)
     compressions: tuple[wire.Compression, ...] = (wire.UNCOMPRESSED,)
-    finite: bool = False  # refuse NaN and infinities
 
     def check(self, header: wire.Tensor) -> None:
         """Refuse a tensor that is anything else; costs nothing that grows with what the header says."""
@@ -79,7 +77,7 @@ class Assembler:
         if self.waiting:
             raise WireError(wire.MALFORMED, "a tensor was announced before the last one was complete")
         expected.check(header)
-        self._open = _Arriving(header, expected, np.empty(header.bytes, dtype=np.uint8).data)
+        self._open = _Arriving(header, np.empty(header.bytes, dtype=np.uint8).data)
         return self._finished()
 
     def add(self, part: memoryview) -> Tensor | None:
@@ -101,7 +99,6 @@ class _Arriving:
     """A tensor of which `filled` bytes have arrived."""
 
     header: wire.Tensor
-    expected: Expected
     memory: memoryview
     filled: int = 0
 
@@ -119,10 +116,7 @@ class _Arriving:
         self.filled = end
 
     def tensor(self) -> Tensor:
-        tensor = decode(self.header, self.memory)
-        if self.expected.finite and not _is_finite(tensor):
-            raise WireError(wire.NOT_FINITE, "a tensor with NaN or infinities")
-        return tensor
+        return decode(self.header, self.memory)
 
 
 def _check_choice(enum: EnumTypeWrapper, value: int, agreed: Collection[int]) -> None:
@@ -138,10 +132,3 @@ def _check_size(what: str, size: int, agreed: int | AtMost) -> None:
         raise WireError(wire.TOO_MUCH, f"{what} is {size} where {largest} was agreed")
     if size < 0 or (size < largest and not isinstance(agreed, AtMost)):
         raise WireError(wire.MALFORMED, f"{what} is {size} where {largest} was agreed")
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    if not tensor.is_floating_point() or not tensor.numel():
-        return True
-    low, high = tensor.aminmax()  # both NaN if there is one; no memory, unlike isfinite
-    return math.isfinite(low) and math.isfinite(high)

@@ -23,6 +23,11 @@ from gapsl.net.service import open_channel
 Outgoing = wire.FromHolder | memoryview
 PAUSE = 0.2  # seconds before the second attempt; doubled for each further one,
 LONGEST = 5.0  # up to this
+TELL_SECONDS = 10.0  # between two words about attempts that fail
+
+
+class TurnedAway(WireError):
+    """The parameter server does not want this device, however often it comes."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Holder:
     name: str
     address: str
     credentials: grpc.ChannelCredentials | None = None
+    tell: Callable[[str], None] = lambda text: None
 
     def share(
         self,
@@ -41,15 +47,19 @@ class Holder:
         wanted: Callable[[], bool],
     ) -> dict[str, Tensor] | None:
         """Bring the half, and return the mean if it is fetched; tries again as long as it is wanted."""
-        pause = PAUSE
+        pause, told = PAUSE, -TELL_SECONDS
         while wanted():
             try:
                 return self._visit(welcome, share, half, wanted)
-            except grpc.RpcError:
-                pass
+            except grpc.RpcError as error:
+                why = details(error)
+            except TurnedAway as error:
+                raise TurnedAway(error.reason, f"the parameter server {self.address}: {error}") from None
             except WireError as error:
-                if error.reason != wire.STOPPED:
-                    raise
+                why = str(error)
+            if wanted() and time.monotonic() - told >= TELL_SECONDS:
+                told = time.monotonic()
+                self.tell(f"cannot share the half at the parameter server {self.address} ({why}); trying on")
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST, 2 * pause)
         raise WireError(wire.STOPPED, "the server has gone while halves were shared")
@@ -68,26 +78,16 @@ class Holder:
             call = method(self._brought(welcome, share, half))
             over = threading.Event()
             threading.Thread(target=cancel_unless, args=(call, wanted, over), daemon=True).start()
-            found: dict[str, Tensor] = {}
-            assembler, name = Assembler(), ""
             try:
-                for data in call:
-                    message = deserialize(wire.ToHolder, data)
-                    if isinstance(message, memoryview):
-                        tensor = assembler.add(message)
-                    elif message.WhichOneof("message") == "refusal":
-                        raise WireError(message.refusal.reason, message.refusal.message)
-                    elif message.WhichOneof("message") == "finished":
-                        return found if share.fetch else None
-                    else:
-                        name = message.named.name
-                        tensor = assembler.start(message.named.tensor, like(half.get(name)))
-                    if tensor is not None:
-                        found[name] = tensor
+                mean = taken(call, half)
             finally:
                 over.set()
                 call.cancel()
-        raise WireError(wire.STOPPED, "the parameter server closed the stream")
+        if not share.fetch:
+            return None
+        if mean.keys() != half.keys():
+            raise WireError(wire.MALFORMED, f"the mean has {len(mean)} of the half's {len(half)} tensors")
+        return mean
 
     def _brought(
         self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]
@@ -111,6 +111,33 @@ class Holder:
             yield from parts(data)
 
 
+def taken(answers: Iterator[bytes], half: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean that the parameter server sends; its tensors are like those of the half."""
+    found: dict[str, Tensor] = {}
+    assembler, name = Assembler(), ""
+    for data in answers:
+        message = deserialize(wire.ToHolder, data)
+        if isinstance(message, memoryview):
+            tensor = assembler.add(message)
+        elif message.WhichOneof("message") == "refusal":
+            reason = message.refusal.reason
+            raise (WireError if reason == wire.STOPPED else TurnedAway)(reason, message.refusal.message)
+        elif message.WhichOneof("message") == "finished":
+            return found
+        else:
+            name = message.named.name
+            tensor = assembler.start(message.named.tensor, like(half.get(name)))
+        if tensor is not None:
+            found[name] = tensor
+    raise WireError(wire.STOPPED, "the parameter server closed the stream")
+
+
+def details(error: grpc.RpcError) -> str:
+    """Return why a call failed, without what grpc says before it."""
+    said = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+    return " ".join(said.rpartition("last error: ")[2].split()) or "no answer"
+
+
 def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.Event) -> None:
     """Cancel a call that waits for others as soon as nobody wants its result any more."""
     while not over.wait(PAUSE):
@@ -121,6 +148,6 @@ def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.E
 def like(tensor: Tensor | None) -> Expected:
     """Expect a tensor of the half's own shape and type."""
     if tensor is None:
-        raise WireError(wire.MALFORMED, "a tensor that the half does not have")
+        raise WireError(wire.MALFORMED, "the mean has a tensor that the half does not have")
     header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)
     return Expected(header.dtype, tuple(tensor.shape))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import grpc
 from torch import Tensor
@@ -15,13 +17,75 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import check_protocol, listed
-from gapsl.net.service import Identify, Serving
-from gapsl.net.transfers import Transfers
+from gapsl.net.service import HELLO_SECONDS, Identify, Serving
+from gapsl.net.transfers import Transfer, Transfers
 
 METHOD = "gapsl.v1.Parameters"
 MOST_TENSORS = 100_000
+MOST_VISITS = 4  # of a device at once, in different runs
+SILENCE_SECONDS = 60.0  # without a part sent or taken, after which a visit is ended
 
 Outgoing = wire.ToHolder | memoryview
+
+
+class Visits:
+    """The visits of devices: one at a time in a run, and not many in all."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[str, grpc.ServicerContext]] = {}  # by device and run, the oldest first
+        self._lock = threading.Lock()  # streams open and close in gRPC's threads
+
+    @contextmanager
+    def of(self, device: int, run: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Begin a visit, and end those it takes the place of: the link of an older one may have broken."""
+        with self._lock:
+            mine = self._open.setdefault(device, {})
+            replaced = [mine.pop(run)] if run in mine else []
+            while len(mine) >= MOST_VISITS:
+                replaced.append(mine.pop(next(iter(mine))))
+            mine[run] = context
+        for old in replaced:
+            old.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if mine.get(run) is context:
+                    del mine[run]
+
+
+@dataclass
+class Link:
+    """A device's stream. Where it does not move, it is ended: it would keep one of the server's threads."""
+
+    stream: Iterator[bytes]
+    context: grpc.ServicerContext
+    tell: Callable[[str], None]
+    who: str = "somebody"
+
+    def heard(self, seconds: float) -> Iterator[bytes]:
+        """Yield what the device says, as long as it says something every so many seconds."""
+        while True:
+            with self.moving(seconds):
+                data = next(self.stream, None)
+            if data is None:
+                return
+            yield data
+
+    @contextmanager
+    def moving(self, seconds: float) -> Iterator[None]:
+        """End the stream if what is done meanwhile takes longer."""
+        timer = threading.Timer(seconds, self._end, [seconds])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _end(self, seconds: float) -> None:
+        self.tell(f"{self.who}: nothing has moved for {seconds:g} s, the link is ended")
+        self.context.cancel()
 
 
 @dataclass(frozen=True)
@@ -32,18 +96,26 @@ class ParameterService:
     transfers: Transfers
     largest: int  # bytes of a half
     identify: Identify = lambda context: None
+    tell: Callable[[str], None] = lambda text: None
+    visits: Visits = field(default_factory=Visits)
 
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Take a device's half, and give it the mean if it waits for it."""
+        link = Link(stream, context, self.tell)
         try:
-            yield from self._shared(stream, context)
-        except WireError as error:
-            yield wire.ToHolder(refusal=wire.Refusal(reason=error.reason, message=str(error)))
-        except InputError as error:
-            yield wire.ToHolder(refusal=wire.Refusal(reason=wire.STOPPED, message=str(error)))
+            announce = announced(link.heard(HELLO_SECONDS))
+            link.who = repr(announce.name[:100])
+            device, transfer = self._admitted(announce, context)
+            self.tell(f"{transfer}: {link.who} is here")
+            with self.visits.of(device, announce.run, context):
+                yield from self._visited(link, announce, transfer)
+        except (WireError, InputError) as error:
+            self.tell(f"{link.who} is refused: {error}")
+            reason = error.reason if isinstance(error, WireError) else wire.STOPPED
+            yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
 
-    def _shared(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
-        announce = announced(stream)
+    def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:
+        """Return who comes, and for what; refuse whoever is not what it says."""
         check_protocol(announce.protocol, "")
         device = listed(announce.name, self.names, self.identify(context))
         if device != announce.device:
@@ -51,13 +123,19 @@ class ParameterService:
         strangers = [number for number in announce.weights if not 0 <= number < len(self.names)]
         if strangers:
             raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")
-        transfer = self.transfers.open(announce.run, announce.transfer, announce.weights)
-        if device in announce.weights:
-            transfer.add(device, received(stream, announce.tensors, self.largest))
-        mean = self.transfers.mean(transfer, context.is_active) if announce.fetch else {}
-        if mean is not None:  # else the one who waited has gone
-            yield from sent(mean)
-            yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
+        return device, self.transfers.open(announce.run, announce.transfer, announce.weights)
+
+    def _visited(self, link: Link, announce: wire.Announce, transfer: Transfer) -> Iterator[Outgoing]:
+        if announce.device in announce.weights:
+            half = received(link.heard(SILENCE_SECONDS), announce.tensors, self.largest)
+            self.transfers.add(transfer, announce.device, half)
+        mean = self.transfers.mean(transfer, link.context.is_active) if announce.fetch else {}
+        if mean is None:
+            return  # the one who waited has gone
+        for message in sent(mean):
+            with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
+                yield message
+        yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
 
 
 def announced(stream: Iterator[bytes]) -> wire.Announce:
@@ -96,7 +174,8 @@ def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Ten
                 return found
     except grpc.RpcError:
         pass
-    raise WireError(wire.MALFORMED, f"the stream ended after {len(found)} of {count} tensors")
+    # A link that broke is no fault of the device's: it may come again.
+    raise WireError(wire.STOPPED, f"the stream ended after {len(found)} of {count} tensors")
 
 
 def whatever(header: wire.Tensor) -> Expected:
@@ -122,4 +201,4 @@ def serve_parameters(
         service.share, response_serializer=serialize
     )
     handlers = grpc.method_handlers_generic_handler(METHOD, {"Share": share})
-    return Serving(METHOD, handlers, address, len(service.names), credentials)
+    return Serving(METHOD, handlers, address, MOST_VISITS * len(service.names), credentials)

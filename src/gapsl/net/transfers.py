@@ -1,18 +1,20 @@
 """Halves that devices have brought to be averaged: on disk before anybody relies on them.
 
 A device that has brought its half and been told so may have forgotten it when this process is killed, so a
-contribution is a file, and the mean is computed from the files whenever it is asked for.
+contribution is a file, and the mean is computed from the files whenever it is asked for. Every device has a
+folder of its own with so many halves and no more: what one brought, nobody else can push out.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -20,110 +22,120 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gapsl.errors import InputError
-from gapsl.files import fsync_folder, write_json
+from gapsl.files import fsync_folder
 from gapsl.halves import average
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
 
-KEPT = 4  # transfers of a run; all but the newest are over, or of a past that the run has left
+KEPT = 4  # halves of a device in a run; all but the newest are over, or of a past that the run has left
+RUNS = 16  # runs of which a device's halves are kept: those it came for last
+MEANS = 4  # in memory, of all runs together
 POLL = 0.2  # seconds between two looks at whether the one who waits is still there
 
 Weights = Mapping[int, float]
 
 
 class Transfers:
-    """The transfers of all runs, a folder each."""
+    """The transfers of all runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._folder, self._tell = folder, tell
         self._changed = threading.Condition()
-        self._means: dict[Path, dict[str, Tensor]] = {}  # of the newest transfers
+        self._means: dict[tuple[str, str], dict[str, Tensor]] = {}  # the one asked for last is the last
 
     def open(self, run: str, transfer: str, weights: Weights) -> Transfer:
-        """Return a transfer, the same for all who name it."""
+        """Return a transfer, the same for all who name it with the same weights."""
         for part in (run, transfer):
-            if not part or len(part) > 100 or not part.replace("-", "").isalnum():
+            if len(part) > 100 or not part.isascii() or not part.replace("-", "").isalnum():
                 raise WireError(wire.MALFORMED, f"{part[:100]!r} is no name of a run or a transfer")
         if not weights or not all(0 < weight < float("inf") for weight in weights.values()):
             raise WireError(wire.MALFORMED, "weights are positive numbers, at least one")
-        found = Transfer(self._folder / run / transfer, dict(sorted(weights.items())), self)
-        with self._changed:
-            found.begin()
-            self._tidy(self._folder / run)
-        return found
+        return Transfer(self._folder, run, transfer, dict(sorted(weights.items())))
 
-    def _tidy(self, run: Path) -> None:
-        transfers = sorted((path for path in run.iterdir() if path.is_dir()), key=lambda p: p.stat().st_mtime)
-        for old in transfers[:-KEPT]:
-            self._means.pop(old, None)
-            shutil.rmtree(old, ignore_errors=True)
-
-    def added(self) -> None:
-        """Wake those who wait for a mean."""
+    def add(self, transfer: Transfer, device: int, half: dict[str, Tensor]) -> None:
+        """Store a device's half, and wake those who wait for the mean."""
+        transfer.write(device, half)
         with self._changed:
+            tidy(transfer.file(device).parent)
             self._changed.notify_all()
 
     def mean(self, transfer: Transfer, alive: Callable[[], bool]) -> dict[str, Tensor] | None:
         """Return the mean when all have contributed; None if the one who waits has gone."""
         with self._changed:
-            while not transfer.complete:
+            while transfer.key not in self._means and not transfer.complete:
                 if not alive():
                     return None
                 self._changed.wait(POLL)
-            if transfer.folder not in self._means:
-                self._means[transfer.folder] = transfer.average()
-            return self._means[transfer.folder]
+            found = self._means.pop(transfer.key, None)
+            if found is None:
+                found = transfer.average()
+                self._tell(f"{transfer}: the mean of {len(transfer.weights)} is done")
+            self._means[transfer.key] = found
+            for old in list(self._means)[:-MEANS]:
+                del self._means[old]
+            return found
 
 
+@dataclass(frozen=True)
 class Transfer:
     """One averaging: who contributes with which weight, and what has arrived."""
 
-    def __init__(self, folder: Path, weights: Weights, transfers: Transfers) -> None:
-        self.folder, self.weights, self._transfers = folder, weights, transfers
+    folder: Path  # of all transfers
+    run: str
+    name: str
+    weights: Weights  # in ascending order of the devices
 
-    def begin(self) -> None:
-        """Start it, or check that it is the one that was started."""
-        path = self.folder / "weights.json"
-        content = {str(device): weight for device, weight in self.weights.items()}
-        if path.exists():
-            if json.loads(path.read_text(encoding="utf-8")) != content:
-                raise WireError(wire.MALFORMED, "other weights than another device has named for it")
-            os.utime(self.folder)
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, content)
+    def __str__(self) -> str:
+        """Return what the log calls it."""
+        return f"run {self.run[:12]}, transfer {self.name}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others.
+
+        Names can be guessed, so the weights are part of it: whoever comes first with others has opened
+        another transfer, and is in nobody's way.
+        """
+        weights = ";".join(f"{device}:{float(weight).hex()}" for device, weight in self.weights.items())
+        return self.run, f"{self.name}-{hashlib.sha256(weights.encode()).hexdigest()[:32]}"
 
     @property
     def complete(self) -> bool:
         """Whether everybody has contributed."""
-        return all(self._file(device).exists() for device in self.weights)
+        return all(self.file(device).exists() for device in self.weights)
 
-    def add(self, device: int, half: dict[str, Tensor]) -> None:
-        """Store a device's half."""
-        draft = self.folder / f".draft-{device}-{time.monotonic_ns()}"
+    def file(self, device: int) -> Path:
+        """Return where the half of a device is, or will be."""
+        run, name = self.key
+        return self.folder / f"device-{device:04d}" / run / f"{name}.safetensors"
+
+    def write(self, device: int, half: dict[str, Tensor]) -> None:
+        """Write a device's half, whole or not at all."""
+        file = self.file(device)
+        draft = file.with_name(f".draft-{time.monotonic_ns()}")
         try:
+            file.parent.mkdir(parents=True, exist_ok=True)
             save_file(half, draft)
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.replace(self._file(device))
-            fsync_folder(self.folder)
+            with draft.open("rb+") as opened:
+                os.fsync(opened.fileno())
+            draft.replace(file)
+            fsync_folder(file.parent)
         except (OSError, SafetensorError) as error:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-            raise InputError(f"cannot write {self._file(device)}: {error}; make room") from None
-        self._transfers.added()
+            raise InputError(f"cannot write {file}: {error}; make room") from None
 
     def average(self) -> dict[str, Tensor]:
         """Return the weighted mean, added in ascending order of the devices."""
-        halves = [StoredHalf(self._file(device)) for device in self.weights]
-        first = halves[0].shapes()
-        for half in halves[1:]:
-            if half.shapes() != first:
-                raise WireError(wire.MALFORMED, "halves of different models cannot be averaged")
-        return average(halves, list(self.weights.values()))
-
-    def _file(self, device: int) -> Path:
-        return self.folder / f"device-{device:04d}.safetensors"
+        halves = {device: StoredHalf(self.file(device)) for device in self.weights}
+        odd = odd_ones({device: half.kind() for device, half in halves.items()})
+        if odd:  # no fault of those who wait, so they may try again: the odd ones may bring another half
+            raise WireError(
+                wire.STOPPED,
+                "halves of different models cannot be averaged; not like most others: "
+                f"{', '.join(f'device {device}' for device in odd)}",
+            )
+        return average(list(halves.values()), list(self.weights.values()))
 
 
 class StoredHalf(Mapping[str, Tensor]):
@@ -142,7 +154,33 @@ class StoredHalf(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._file.keys())  # type: ignore[no-untyped-call]
 
-    def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return what tensors there are."""
+    def kind(self) -> Hashable:
+        """Return what tensors there are: equal for halves of one model."""
         slices = {name: self._file.get_slice(name) for name in self}  # type: ignore[no-untyped-call]
-        return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+        return frozenset((name, part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items())
+
+
+def odd_ones(kinds: Mapping[int, Hashable]) -> list[int]:
+    """Return the devices that are not like most others; all where there is no such majority."""
+    groups: dict[Hashable, list[int]] = {}
+    for device, kind in kinds.items():
+        groups.setdefault(kind, []).append(device)
+    most = max(groups.values(), key=len)
+    return [device for device in kinds if 2 * len(most) <= len(kinds) or device not in most]
+
+
+def tidy(run: Path) -> None:
+    """Remove what a device does not need any more: old halves of this run, and runs it came for long ago."""
+    for old in by_age(run)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    for past in by_age(run.parent)[:-RUNS]:
+        shutil.rmtree(past, ignore_errors=True)
+
+
+def by_age(folder: Path) -> list[Path]:
+    """Return what is in a folder, the oldest first."""
+    ages: dict[Path, int] = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # a draft of another visit has become a half
+            ages[path] = path.stat().st_mtime_ns
+    return sorted(ages, key=ages.__getitem__)
