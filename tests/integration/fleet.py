@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import faults
 from processes import Command, Ended, Launcher, rounds_done, wait_until, weights_of
 
 SERVER, PARAMETERS = "server", "parameters"
@@ -40,6 +41,7 @@ class Fleet:
         *,
         parameters: bool = False,
         joining: Sequence[str] = (),
+        network: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.cli, self.folder = cli, folder
@@ -54,13 +56,17 @@ class Fleet:
             self.halves, self.halves_port = folder / "halves", free_port()
             self.options["parameter-server"] = f"localhost:{self.halves_port}"
         self.processes: dict[str, Command] = {}
+        self.environments: dict[str, dict[str, str]] = {}  # of processes for which something is arranged
         self.kills = 0
         (folder / "run.yaml").write_text(json.dumps(self.words), encoding="utf-8")
+        served = {**self.words, "network": dict(network or {})}
+        (folder / "served.yaml").write_text(json.dumps(served), encoding="utf-8")
 
     def start(self, *names: str) -> Command:
         """Start processes; returns the last."""
         for name in names or self.names:
-            self.processes[name] = self.cli.start(*self._command(name), cwd=self.folder)
+            environment = self.environments.get(name, {})
+            self.processes[name] = self.cli.start(*self._command(name), cwd=self.folder, env=environment)
         return self.processes[(names or self.names)[-1]]
 
     def _command(self, name: str) -> list[str]:
@@ -69,7 +75,7 @@ class Fleet:
             return [
                 "serve",
                 "--config",
-                "run.yaml",
+                "served.yaml",
                 "--out",
                 str(self.run),
                 "--listen",
@@ -108,6 +114,12 @@ class Fleet:
         """Kill a process with -9, and start it again as it was started."""
         self.kill(name)
         self.start(name)
+
+    def arrange(self, name: str, fault: str) -> Path:
+        """Let a fault happen once to a process that is not started yet; returns the file that says it has."""
+        marker = self.folder / f"{name}-{fault}"
+        self.environments[name] = {faults.FAULT: fault, faults.MARKER: str(marker)}
+        return marker
 
     def pause(self, name: str) -> None:
         """Stop a process as a machine that hangs; its links stay open."""
