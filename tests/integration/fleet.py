@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import faults
-from processes import Command, Ended, Launcher, rounds_done, wait_until, weights_of
+from processes import Command, Ended, Launcher, result_of, rounds_done, wait_until
 
 SERVER, PARAMETERS = "server", "parameters"
 
@@ -154,10 +154,14 @@ class Fleet:
 
     def undisturbed(self) -> str:
         """Return the weights of the same run in one process."""
+        return str(self.undisturbed_result()["final"]["weights_sha256"])
+
+    def undisturbed_result(self) -> dict[str, Any]:
+        """Return the result of the same run in one process."""
         folder = self.folder / "one-process"
         ended = self.cli.run("train", "--config", "run.yaml", "--out", folder, "-q", cwd=self.folder)
         assert ended.code == 0, ended.stderr
-        return weights_of(folder)
+        return result_of(folder)
 
     def replayed(self) -> str:
         """Repeat the run in one process with who was missing when; returns what it says."""
