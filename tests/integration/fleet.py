@@ -42,9 +42,10 @@ class Fleet:
         parameters: bool = False,
         joining: Sequence[str] = (),
         network: Mapping[str, Any] | None = None,
+        log: str = "text",
         **options: Any,
     ) -> None:
-        self.cli, self.folder = cli, folder
+        self.cli, self.folder, self.log = cli, folder, log
         self.words = {**WORDS, **words}
         self.port, self.run, self.state = free_port(), folder / "run", folder / "state"
         self.devices = [f"device-{number}" for number in range(self.words["devices"])]
@@ -66,7 +67,8 @@ class Fleet:
         """Start processes; returns the last."""
         for name in names or self.names:
             environment = self.environments.get(name, {})
-            self.processes[name] = self.cli.start(*self._command(name), cwd=self.folder, env=environment)
+            command = [*self._command(name), "--log", self.log]
+            self.processes[name] = self.cli.start(*command, cwd=self.folder, env=environment)
         return self.processes[(names or self.names)[-1]]
 
     def _command(self, name: str) -> list[str]:

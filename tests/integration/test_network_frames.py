@@ -290,7 +290,7 @@ def parametrised(few: Mapping[str, int], many: int) -> list[Any]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("configuration", "visits"), parametrised({"labels on the device": 40}, 1500))
+@pytest.mark.parametrize(("configuration", "visits"), parametrised({"labels on the device": 40}, 1000))
 def test_who_misbehaves_is_shown_out_and_the_others_end_with_the_right_weights(
     cli: Launcher, tmp_path: Path, configuration: str, visits: int
 ) -> None:
