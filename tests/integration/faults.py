@@ -117,12 +117,23 @@ def install(environment: Mapping[str, str]) -> None:
             prepare(fault)
 
 
+def found(owner: Any, name: str) -> Any:
+    """Return a function of a module or a class."""
+    return getattr(owner, name)
+
+
+def replace(owner: Any, name: str, function: Any) -> None:
+    """Put a function in the place of one that is there."""
+    assert hasattr(owner, name)
+    setattr(owner, name, function)
+
+
 # --- moments of a device
 
 
 def device_sends(fault: Fault) -> None:
     """Watch what goes out on a device's stream; gRPC asks for a message when the one before is out."""
-    opened = agent.open_channel
+    opened = found(agent, "open_channel")
 
     class Watched:
         def __init__(self, *args: Any) -> None:
@@ -138,7 +149,7 @@ def device_sends(fault: Fault) -> None:
             method = self._channel.stream_stream(*args, **more)
             return lambda requests: method(watched(requests, uploaded, fault))
 
-    agent.open_channel = Watched  # type: ignore[assignment]
+    replace(agent, "open_channel", Watched)
 
 
 def uploaded(message: Any) -> tuple[int, int] | None:
@@ -175,11 +186,11 @@ def device_applies(fault: Fault) -> None:
             fault.reach("before-apply", command.backward.round)
         yield from carry_out(self, command, *args)
 
-    Member.carry_out = watching  # type: ignore[method-assign]
+    replace(Member, "carry_out", watching)
 
 
 def device_stores(fault: Fault) -> None:
-    write, save_file = store.Store.write, store.save_file
+    write, save_file = store.Store.write, found(store, "save_file")
     writing: list[int] = []
 
     def watching(self: store.Store, round: int, *args: Any) -> None:
@@ -194,7 +205,8 @@ def device_stores(fault: Fault) -> None:
             fault.reach("checkpoint", writing[-1])
             save_file(tensors, path, *args, **more)
 
-    store.Store.write, store.save_file = watching, halfway  # type: ignore[method-assign]
+    replace(store.Store, "write", watching)
+    replace(store, "save_file", halfway)
 
 
 # --- moments of a server
@@ -216,7 +228,7 @@ def server_sends(fault: Fault) -> None:
             if isinstance(message, wire.ToDevice) and message.WhichOneof("message") == "forward":
                 fault.reach("after-send", message.forward.round)
 
-    Service.join = watching  # type: ignore[method-assign]
+    replace(Service, "join", watching)
 
 
 def but(fault: Fault, moment: str) -> Fault:
@@ -232,7 +244,7 @@ def server_applies(fault: Fault) -> None:
             fault.reach("before-apply", round)
             yield upload
 
-    RemoteFleet.collect = watching  # type: ignore[method-assign]
+    replace(RemoteFleet, "collect", watching)
 
 
 def server_stores(fault: Fault) -> None:
@@ -242,7 +254,7 @@ def server_stores(fault: Fault) -> None:
         save(self, folder, round)
         fault.reach("checkpoint", round)
 
-    RemoteFleet.save = watching  # type: ignore[method-assign]
+    replace(RemoteFleet, "save", watching)
 
 
 # --- moments of a parameter server; each stream has a thread of its own, which knows its round
@@ -260,7 +272,8 @@ def parameters_receive(fault: Fault) -> None:
     def watching(stream: Iterator[bytes], *args: Any) -> dict[str, Any]:
         return received(slowly(stream, "receiving", fault), *args)
 
-    Transfers.open, parameters.received = noting, watching  # type: ignore[method-assign]
+    replace(Transfers, "open", noting)
+    replace(parameters, "received", watching)
 
 
 def slowly(messages: Iterable[Any], moment: str, fault: Fault) -> Iterator[Any]:
@@ -278,7 +291,7 @@ def parameters_store(fault: Fault) -> None:
         add(self, *args)
         fault.reach("stored", AT.round)
 
-    Transfer.add = watching  # type: ignore[method-assign]
+    replace(Transfer, "add", watching)
 
 
 def parameters_send(fault: Fault) -> None:
@@ -287,4 +300,4 @@ def parameters_send(fault: Fault) -> None:
     def watching(half: Mapping[str, Any]) -> Iterator[Any]:
         return slowly(sent(half), "sending", fault)
 
-    parameters.sent = watching
+    replace(parameters, "sent", watching)

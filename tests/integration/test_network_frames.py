@@ -86,7 +86,7 @@ class Mistake:
         message = wire.FromDevice.FromString(first.SerializeToString())
         body = getattr(message, message.WhichOneof("message") or "")
         tensor = tensor_of(message)
-        data = b"".join(parts)
+        data = b"".join(part for part in parts if isinstance(part, memoryview))
         if self.way == "another word":
             message = self.other
         elif self.way == "no message":
@@ -163,7 +163,10 @@ class Scores:
         """Return the frames of the answer to a request for scores."""
         first, *parts = answer
         assert isinstance(first, wire.FromDevice) and first.HasField("scored")
-        data, tensor = b"".join(parts), first.scored.activations
+        data, tensor = (
+            b"".join(part for part in parts if isinstance(part, memoryview)),
+            first.scored.activations,
+        )
         row = len(data) // tensor.shape[0]
         tensor.shape[0], tensor.bytes, first.scored.last = self.rows, row * self.rows, self.last
         yield serialize(first)
