@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from processes import Command, Ended, Launcher, rounds_done, wait_until, weights_of
+import faults
+from processes import Command, Ended, Launcher, result_of, rounds_done, wait_until
 
 SERVER, PARAMETERS = "server", "parameters"
 
@@ -40,9 +41,11 @@ class Fleet:
         *,
         parameters: bool = False,
         joining: Sequence[str] = (),
+        network: Mapping[str, Any] | None = None,
+        log: str = "text",
         **options: Any,
     ) -> None:
-        self.cli, self.folder = cli, folder
+        self.cli, self.folder, self.log = cli, folder, log
         self.words = {**WORDS, **words}
         self.port, self.run, self.state = free_port(), folder / "run", folder / "state"
         self.devices = [f"device-{number}" for number in range(self.words["devices"])]
@@ -54,13 +57,18 @@ class Fleet:
             self.halves, self.halves_port = folder / "halves", free_port()
             self.options["parameter-server"] = f"localhost:{self.halves_port}"
         self.processes: dict[str, Command] = {}
+        self.environments: dict[str, dict[str, str]] = {}  # of processes for which something is arranged
         self.kills = 0
         (folder / "run.yaml").write_text(json.dumps(self.words), encoding="utf-8")
+        served = {**self.words, "network": dict(network or {})}
+        (folder / "served.yaml").write_text(json.dumps(served), encoding="utf-8")
 
     def start(self, *names: str) -> Command:
         """Start processes; returns the last."""
         for name in names or self.names:
-            self.processes[name] = self.cli.start(*self._command(name), cwd=self.folder)
+            environment = self.environments.get(name, {})
+            command = [*self._command(name), "--log", self.log]
+            self.processes[name] = self.cli.start(*command, cwd=self.folder, env=environment)
         return self.processes[(names or self.names)[-1]]
 
     def _command(self, name: str) -> list[str]:
@@ -69,7 +77,7 @@ class Fleet:
             return [
                 "serve",
                 "--config",
-                "run.yaml",
+                "served.yaml",
                 "--out",
                 str(self.run),
                 "--listen",
@@ -109,6 +117,12 @@ class Fleet:
         self.kill(name)
         self.start(name)
 
+    def arrange(self, name: str, fault: str) -> Path:
+        """Let a fault happen once to a process that is not started yet; returns the file that says it has."""
+        marker = self.folder / f"{name}-{fault}"
+        self.environments[name] = {faults.FAULT: fault, faults.MARKER: str(marker)}
+        return marker
+
     def pause(self, name: str) -> None:
         """Stop a process as a machine that hangs; its links stay open."""
         self.processes[name].signal(signal.SIGSTOP)
@@ -142,10 +156,14 @@ class Fleet:
 
     def undisturbed(self) -> str:
         """Return the weights of the same run in one process."""
+        return str(self.undisturbed_result()["final"]["weights_sha256"])
+
+    def undisturbed_result(self) -> dict[str, Any]:
+        """Return the result of the same run in one process."""
         folder = self.folder / "one-process"
         ended = self.cli.run("train", "--config", "run.yaml", "--out", folder, "-q", cwd=self.folder)
         assert ended.code == 0, ended.stderr
-        return weights_of(folder)
+        return result_of(folder)
 
     def replayed(self) -> str:
         """Repeat the run in one process with who was missing when; returns what it says."""

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 
+import faults
 import torch._dynamo  # noqa: F401 - torch's optimizers import it when the first is made
 
 import gapsl.cli
@@ -34,6 +35,7 @@ def start(order: dict) -> int:
             os.dup2(opened, number)
             os.close(opened)
         os.environ.update(order["env"])
+        faults.install(os.environ)
         sys.argv = ["gapsl", *order["args"]]
         gapsl.cli.main()
         code = 0

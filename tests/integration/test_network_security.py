@@ -210,10 +210,13 @@ TENSORS = st.builds(
 )
 LABELS = st.lists(NUMBERS, max_size=9)
 NAMED = st.text(max_size=30) | st.sampled_from(NAMES)
+# Half of them count as many classes as digits has, but nobody says that it has 360 samples: who is believed
+# once is held to the data it said it had. Who is believed and then misbehaves: test_network_frames.py.
+COUNTS = st.lists(LARGE, max_size=9) | st.just([36] * 10)
 READY = st.builds(
     wire.Ready,
     samples=LARGE,
-    label_counts=st.lists(LARGE, max_size=9),
+    label_counts=COUNTS,
     batches_per_pass=LARGE,
     generation=LARGE,
     round=NUMBERS,
@@ -255,7 +258,8 @@ def memory_taken() -> int:
 def send_bad_frames(tmp_path: Path, how: settings) -> None:
     """Let a server wait for its last device while that one sends anything; then it comes properly."""
     config = compose(words={**SMALL, "method": "psl"})
-    served = Served(config, tmp_path)
+    # Visits that mean nothing are no news: its patience has to last for all of them.
+    served = Served(config, tmp_path, network={"patience": 1800})
     served.devices.start(served.port, "device-0", "device-1")
     wait_until(lambda: {"device-0 is here", "device-1 is here"} <= set(served.said), "two devices")
     taken: list[int] = []

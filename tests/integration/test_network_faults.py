@@ -1,0 +1,182 @@
+"""The fault matrix: what happens × when × to whom, each in a fleet of real processes that ends as without it.
+
+What a moment is, and how the fault gets there: faults.py.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import PARAMETERS, SERVER, Fleet
+from processes import Launcher, records_of, rounds_done, wait_until, weights_of
+
+DEVICE = "device-1"
+FAULTS = ("kill", "cut", "stall")
+# Of each place: its moments, and the round they are in. Checkpoints are of rounds 5 and 10; halves are
+# averaged after rounds 3, 6, 9 and 12.
+MOMENTS = {
+    DEVICE: {"before-send": 7, "mid-chunk": 7, "after-send": 7, "before-apply": 7, "checkpoint": 10},
+    SERVER: {"before-send": 7, "mid-chunk": 7, "after-send": 7, "before-apply": 7, "checkpoint": 10},
+    PARAMETERS: {"receiving": 6, "stored": 6, "sending": 6},
+}
+MATRIX = [(fault, moment, place) for place, found in MOMENTS.items() for moment in found for fault in FAULTS]
+# What `make test` has time for; `make soak` has all.
+SHORT = {
+    ("kill", "mid-chunk", DEVICE),
+    ("kill", "before-apply", DEVICE),
+    ("kill", "checkpoint", DEVICE),
+    ("stall", "after-send", DEVICE),
+    ("cut", "mid-chunk", SERVER),
+    ("kill", "before-apply", SERVER),
+    ("kill", "checkpoint", SERVER),
+    ("kill", "stored", PARAMETERS),
+}
+WORDS: dict[str, Any] = {"method": "gapsl", "rounds": 12, "evaluate_every": 6, "checkpoint_every": 5}
+AVERAGING: dict[str, Any] = {**WORDS, "method": "sfl", "sfl": {"interval": 3}}
+STALL = 1.5  # seconds; shorter than it takes to find a link dead
+DEAD = 25.0  # and longer
+DEADLINE = 120.0  # for what takes a second on a machine with nothing else to do
+
+Undisturbed = Callable[[Fleet], str]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Undisturbed:
+    """Returns the weights of a fleet's run in one process; each configuration is trained once."""
+    found: dict[str, str] = {}
+
+    def weights(fleet: Fleet) -> str:
+        key = repr(fleet.words)
+        if key not in found:
+            found[key] = fleet.undisturbed()
+        return found[key]
+
+    return weights
+
+
+def parametrised(cases: list[Any], short: set[Any]) -> list[Any]:
+    """Mark the cases that `make test` has no time for."""
+    return [
+        pytest.param(*case, marks=() if case in short else pytest.mark.slow, id="-".join(map(str, case)))
+        for case in cases
+    ]
+
+
+def end_in_spite_of(fleet: Fleet, fault: str, moment: str, place: str, stall: float = STALL) -> None:
+    """Run a fleet to its end; a fault happens to one process, which is started again if it is dead."""
+    marker = fleet.arrange(place, f"{fault}@{moment}:round={round_of(moment, place)}")
+    fleet.start()
+    wait_until(
+        lambda: marker.exists() or not fleet.server.running, f"{fault} {moment} of {place}", deadline=DEADLINE
+    )
+    struck = fleet.processes[place]
+    if fault == "kill":
+        assert struck.wait().code == -signal.SIGKILL, struck.stderr
+        fleet.kills += 1
+        fleet.start(place)
+    elif fault == "stall":
+        wait_until(lambda: state_of(struck.pid) == "T", f"the stall of {place}")
+        done = rounds_done(fleet.run)
+        time.sleep(stall)
+        assert rounds_done(fleet.run) <= done + 1 or fleet.options.get("closing", "all") != "all"
+        fleet.go_on(place)
+    assert marker.exists(), f"it did not happen: {fleet.server.stderr}"
+    fleet.finish()
+    assert [record["round"] for record in records_of(fleet.run)] == list(range(1, fleet.words["rounds"] + 1))
+
+
+def round_of(moment: str, place: str) -> int:
+    return MOMENTS[place][moment]
+
+
+def state_of(pid: int) -> str:
+    """Return what the kernel says of a process: R, S, T for stopped."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize(("fault", "moment", "place"), parametrised(MATRIX, SHORT))
+def test_where_all_are_waited_for_a_fault_changes_nothing(
+    cli: Launcher, tmp_path: Path, undisturbed: Undisturbed, fault: str, moment: str, place: str
+) -> None:
+    averages = place == PARAMETERS
+    with Fleet(cli, tmp_path, AVERAGING if averages else WORDS, parameters=averages) as fleet:
+        end_in_spite_of(fleet, fault, moment, place)
+        if fault == "cut" and place != PARAMETERS:
+            assert fleet.server.stderr.count(f"{DEVICE} is here") == 2, "its link was cut, and it came back"
+        assert weights_of(fleet.run) == undisturbed(fleet)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [DEVICE, SERVER])
+def test_a_stall_that_outlives_its_links_changes_nothing(
+    cli: Launcher, tmp_path: Path, undisturbed: Undisturbed, place: str
+) -> None:
+    with Fleet(cli, tmp_path, WORDS) as fleet:
+        end_in_spite_of(fleet, "stall", "mid-chunk", place, stall=DEAD)
+        assert fleet.server.stderr.count(f"{DEVICE} is here") == 2, "its link was found dead"
+        assert weights_of(fleet.run) == undisturbed(fleet)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "moment", "place"),
+    [
+        ({"method": "vanilla", "vanilla": {"turn": "batch"}}, "receiving", PARAMETERS),
+        ({"method": "vanilla", "vanilla": {"turn": "batch"}}, "sending", PARAMETERS),
+        ({"method": "sfl", "sfl": {"interval": 3}}, "checkpoint", SERVER),
+        ({"method": "sfl", "sfl": {"interval": 3}}, "mid-chunk", DEVICE),
+        ({"method": "psl", "labels": "device"}, "mid-chunk", DEVICE),
+        ({"method": "psl", "labels": "device"}, "before-apply", SERVER),
+        ({"method": "frozen"}, "checkpoint", DEVICE),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, Mapping) else value,
+)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nor_does_it_with_other_methods(
+    cli: Launcher,
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    words: Mapping[str, Any],
+    fault: str,
+    moment: str,
+    place: str,
+) -> None:
+    parameters = words["method"] in ("sfl", "vanilla")
+    with Fleet(cli, tmp_path, {**WORDS, **words}, parameters=parameters) as fleet:
+        end_in_spite_of(fleet, fault, moment, place)
+        assert weights_of(fleet.run) == undisturbed(fleet)
+
+
+# Long enough for who was killed to be back before the end.
+CLOSINGS = {"fraction:0.6": 150, "deadline:0.3": 24}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "moment", "place"),
+    [
+        ("kill", "mid-chunk", DEVICE),
+        ("kill", "after-send", DEVICE),
+        ("kill", "before-apply", DEVICE),
+        ("kill", "checkpoint", DEVICE),
+        ("cut", "mid-chunk", DEVICE),
+        ("cut", "before-apply", DEVICE),
+        ("stall", "before-send", DEVICE),
+        ("stall", "after-send", DEVICE),
+        ("kill", "mid-chunk", SERVER),
+        ("kill", "checkpoint", SERVER),
+        ("cut", "before-send", SERVER),
+    ],
+)
+@pytest.mark.parametrize("closing", CLOSINGS)
+def test_where_not_all_are_waited_for_the_run_can_be_replayed(
+    cli: Launcher, tmp_path: Path, closing: str, fault: str, moment: str, place: str
+) -> None:
+    with Fleet(cli, tmp_path, {**WORDS, "rounds": CLOSINGS[closing]}, closing=closing) as fleet:
+        end_in_spite_of(fleet, fault, moment, place)
+        assert "the same weights, bit for bit" in fleet.replayed()
