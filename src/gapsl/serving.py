@@ -63,19 +63,20 @@ def train_remotely(
 ) -> dict[str, Any] | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
-    folder = opened(out, config, network)
-    with folder.locked(), threads(config.threads), room_needed(out, f"gapsl serve --out {out}"):
-        server = Server(config, network, folder, listening)
-        try:
-            done = folder.result()
-            result = server.prepare().run() if done is None else done
-            if result is not None:
-                server.farewell()
-            return result
-        except Stopped:  # while devices were waited for
-            return None
-        finally:
-            server.stop("the server stops; it goes on when it is started again")
+    with room_needed(out, f"gapsl serve --out {out}"):
+        folder = opened(out, config, network)
+        with folder.locked(), threads(config.threads):
+            server = Server(config, network, folder, listening)
+            try:
+                done = folder.result()
+                result = server.prepare().run() if done is None else done
+                if result is not None:
+                    server.farewell()
+                return result
+            except Stopped:  # while devices were waited for
+                return None
+            finally:
+                server.stop("the server stops; it goes on when it is started again")
 
 
 def check_served(config: Config, network: Network) -> None:

@@ -142,10 +142,6 @@ def test_a_log_in_json_has_one_object_a_line(cli: Launcher, tmp_path: Path) -> N
     assert said["device-0"][-1] == "device-0: the run is finished"
 
 
-ERRORS = "the last word of a command that fails is text, whatever --log says (cli/running.py, guarded)"
-
-
-@pytest.mark.xfail(reason=ERRORS, strict=True)
 def test_a_log_in_json_says_in_json_why_it_ends(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "psl"}, log="json", patience=1) as fleet:
         fleet.start(SERVER)
@@ -194,19 +190,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 NO_ROOM = r"No space left on device"
 WHAT_TO_DO = r"(free|make) (some )?(space|room)"
-UNGUARDED = (
-    "a round's record that cannot be written ends the server with a traceback (training/folder.py, append)"
-)
 
 
 @pytest.mark.parametrize(
     "room",
     [
-        pytest.param(
-            0,
-            id="no room for a record",
-            marks=[pytest.mark.slow, pytest.mark.xfail(reason=UNGUARDED, strict=True)],
-        ),
+        pytest.param(0, id="no room for a record", marks=pytest.mark.slow),
         pytest.param(16 << 10, id="no room for a checkpoint"),
     ],
 )
@@ -239,19 +228,8 @@ def test_a_server_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 
-UNPREPARED = (
-    "the small files of a run that begins are written unguarded (serving.py, cli/serve.py, memory.py)"
-)
-MARKS = [pytest.mark.slow, pytest.mark.xfail(reason=UNPREPARED, strict=True)]
-
-
-@pytest.mark.parametrize(
-    "room",
-    [
-        *(pytest.param(pages * 4096, id=f"{pages} pages", marks=MARKS) for pages in (2, 3, 4, 5)),
-        *(pytest.param(pages * 4096, id=f"{pages} pages", marks=pytest.mark.slow) for pages in (0, 6, 12)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [pages * 4096 for pages in (0, 2, 3, 4, 5, 6, 12)])
 def test_a_server_that_has_no_room_to_begin_says_so(
     cli: Launcher, tmp_path: Path, disk: Disk, room: int
 ) -> None:
@@ -273,11 +251,8 @@ def test_a_server_that_has_no_room_to_begin_says_so(
 
 # --- too few for a deadline
 
-SPINS = "a deadline that too few devices can meet is asked about over and over (net/correspondence.py, _wait)"
-
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason=SPINS, strict=True)
 def test_a_deadline_that_too_few_can_meet_waits_for_the_others_by_name(cli: Launcher, tmp_path: Path) -> None:
     words = {"method": "psl", "rounds": 20}
     with Fleet(cli, tmp_path, words, closing="deadline:0.2", network={"least": 3}) as fleet:

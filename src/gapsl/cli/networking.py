@@ -35,6 +35,8 @@ log = logging.getLogger("gapsl")
 class JsonLines(logging.Formatter):
     """A line of JSON for each message, for whoever collects them."""
 
+    for_machines = True
+
     def format(self, record: logging.LogRecord) -> str:
         """Return time, level, what is said, and the numbers in it under names of their own."""
         return json.dumps(

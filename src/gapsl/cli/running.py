@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,13 +88,22 @@ def guarded(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except GapslError as error:
-            errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            complain(str(error))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             errors.print("stopped at once; the last checkpoint is what is left", highlight=False)
             raise typer.Exit(130) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def complain(text: str) -> None:
+    """Say what went wrong, in the log where there is one for machines."""
+    log = logging.getLogger("gapsl")
+    if any(getattr(handler.formatter, "for_machines", False) for handler in log.handlers):
+        log.error(text)
+    else:
+        errors.print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def asked_to_stop() -> None:
