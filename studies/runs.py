@@ -58,11 +58,17 @@ class Run:
     class_means: float | None = None  # the pull of pooled activations towards the mean of their class
     judging: Selection | Weighting | None = None
     ground: Ground | None = None
+    cut_norm: bool = False  # every sample's activations have mean 0 and variance 1 at the cut
+    pretrained: int = 0  # rounds in which the common start has learned from drawn pictures
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes the run what it is, without what only describes it."""
-        described = {"name", "group", "why", "length"}
-        return {key: value for key, value in asdict(self).items() if key not in described}
+        """Return what makes the run what it is; what was added later counts where it is used."""
+        described, later = {"name", "group", "why", "length"}, {"cut_norm", "pretrained"}
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in described and (value or key not in later)
+        }
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,8 @@ CATALOGUE = (
     _held("class-means-10", "The same, more strongly.", class_means=10.0),
     _held("average-early", "Halves averaged in the first fifth of the rounds only: is one good start enough?",
           average_every=10, average_until=0.2),
+    _held("cut-norm", "Normalised at the cut: is a mark a matter of scale?", cut_norm=True),
+    _held("pretrained", "A common start that can tell how drawn pictures are turned.", pretrained=500),
     #
     _selected("exclusion", "As GAPSL has it: those left out skip the round.", judging=Selection()),
     _selected("exclusion-train", "Those left out still train their own halves.",
@@ -190,6 +198,11 @@ CATALOGUE = (
               ground=None),
     _grounded("ground-no-prior", "Devices descend the server's loss.", device_loss=None),
     _grounded("ground-no-balance", "The server's loss is plain.", server_loss="plain"),
+    _grounded("ground-cut-norm", "Normalised at the cut.", cut_norm=True),
+    _grounded("ground-pretrained", "From a start that can tell how drawn pictures are turned.",
+              pretrained=500),
+    _grounded("frozen-pretrained", "Halves that never move from that start.", pretrained=500, trained=FROZEN,
+              device_loss=None, ground=None),
     _grounded("ground-3e-4-twice", "Twice the rounds.", length=2),
     _grounded("ground-1e-4-twice", "Slower halves, twice the rounds.", device_lr=1e-4, length=2),
     _grounded("frozen-balanced-twice", "Halves that never move, twice the rounds.", trained=FROZEN, length=2,

@@ -45,7 +45,7 @@ def small_pictures(source: Source, count: int = PICTURES, held_out: int = HELD_O
     return Source(f"small {source.name}", train, validation, source.classes, MEAN, STD)
 
 
-def build(classes: int) -> tuple[nn.Sequential, nn.Sequential]:
+def build(classes: int, *, cut_norm: bool = False) -> tuple[nn.Sequential, nn.Sequential]:
     """Return a device's half and the server's; group normalisation keeps the rows of a batch independent."""
 
     def block(before: int, after: int) -> list[nn.Module]:
@@ -54,6 +54,8 @@ def build(classes: int) -> tuple[nn.Sequential, nn.Sequential]:
 
     w = WIDTH
     device = [*block(3, w), *block(w, w), nn.MaxPool2d(2), *block(w, 2 * w), *block(2 * w, 2 * w)]
+    if cut_norm:
+        device.append(nn.GroupNorm(1, 2 * w, affine=False))
     body = [*block(2 * w, 4 * w), *block(4 * w, 4 * w), nn.MaxPool2d(2), *block(4 * w, 8 * w)]
     server = [*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * w, classes)]
     return fast(nn.Sequential(*device)), fast(nn.Sequential(*server))

@@ -106,6 +106,23 @@ def test_a_strong_remedy_keeps_halves_near_the_start(remedy, source):
     assert 0 < drift[1] < 0.9 * drift[0]
 
 
+def test_normalised_at_the_cut_every_sample_has_mean_0_and_variance_1(source):
+    training = trained(replace(QUICK, cut_norm=True), source)
+    pictures = training.as_seen(source.test.read(torch.arange(8)))
+    sent = training.devices[0].model(pictures).flatten(1)
+    torch.testing.assert_close(sent.mean(dim=1), torch.zeros(8), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sent.var(dim=1, correction=0), torch.ones(8), atol=1e-2, rtol=0)
+
+
+def test_a_pretrained_start_is_common_to_all_and_repeats(source):
+    run = replace(QUICK, pretrained=3)
+    first, again = (Training(run, source, seed=0, rounds=1, setting=TINY) for _ in range(2))
+    plain = Training(QUICK, source, seed=0, rounds=1, setting=TINY)
+    assert torch.equal(first.start, again.start) and not torch.equal(first.start, plain.start)
+    assert all(torch.equal(half.flat(), first.start) for half in first.devices)
+    assert torch.equal(first.servers[0].flat(), plain.servers[0].flat()), "the server starts as ever"
+
+
 def test_averaging_every_round_keeps_the_halves_identical(source):
     together = trained(replace(QUICK, average_every=1), source)
     first = together.devices[0].flat()
