@@ -198,6 +198,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
 def workers_of(folder: Path) -> list[int]:
     """Return the processes that train a comparison's runs, from the list of all processes."""
     found = []

@@ -22,7 +22,7 @@ from fleet import SERVER, Fleet
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from network import channel_to, hello
-from processes import Launcher, records_of, rounds_done, weights_of
+from processes import Launcher, memory_of, records_of, rounds_done, weights_of
 
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import commands
@@ -257,11 +257,6 @@ class Visitors:
         if message.WhichOneof("message") == "refusal":
             assert 0 < len(message.refusal.message) < 1000
             self.reasons[wire.Reason.Name(message.refusal.reason)] += 1
-
-
-def memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process has."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
 def two_of_three(fleet: Fleet) -> Visitors:
