@@ -285,13 +285,13 @@ def slowly(messages: Iterable[Any], moment: str, fault: Fault) -> Iterator[Any]:
 
 
 def parameters_store(fault: Fault) -> None:
-    add = Transfer.add
+    add = Transfers.add
 
-    def watching(self: Transfer, *args: Any) -> None:
+    def watching(self: Transfers, *args: Any) -> None:
         add(self, *args)
         fault.reach("stored", AT.round)
 
-    replace(Transfer, "add", watching)
+    replace(Transfers, "add", watching)
 
 
 def parameters_send(fault: Fault) -> None:
