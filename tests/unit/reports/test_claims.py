@@ -13,6 +13,7 @@ from gapsl.experiments.report.claims import (
     CLAIMS,
     CONVERGED,
     GOALS,
+    LONGEST,
     QUESTIONS,
     Claim,
     Judgement,
@@ -26,7 +27,7 @@ from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.measures import faulty_devices
 
 REDUCED = SCALES["reduced"]
-NAMED = {claim.name: claim for claim in (*CLAIMS, *GOALS, *QUESTIONS, CONVERGED)}
+NAMED = {claim.name: claim for claim in (*CLAIMS, *GOALS, *QUESTIONS, CONVERGED, LONGEST)}
 HOLDS, PART, NOT, MISSING = Verdict.HOLDS, Verdict.PART, Verdict.NOT, Verdict.MISSING
 UNDECIDED, UNJUDGED = Verdict.UNDECIDED, Verdict.UNJUDGED
 SO, NOT_SO, OPEN, ASIDE, GONE = (
@@ -571,11 +572,20 @@ def test_sfl_has_converged_if_longer_runs_bring_little(gain: float, verdict: Ver
 
     found = judged("sfl-has-converged", Made(REDUCED).fill(rule, "length"))
     assert found.verdict is verdict
-    assert found.words.endswith("(1 seed)")
     (part,) = found.parts
-    assert (
-        f"from 800 to 1600 rounds: SFL {signed(100 * gain)} (1 seed), PSL {signed(200 * gain)}" in part.text
-    )
+    sfl, psl = (told(dict.fromkeys(range(3), share * gain)) for share in (100, 200))
+    assert f"from 800 to 1600 rounds: SFL {sfl}, PSL {psl}" in part.text
+
+
+def test_the_lead_is_looked_at_in_the_longest_runs_alone() -> None:
+    def rule(point: Point) -> float:
+        return 0.5 if (point.line == "recommended") == (point.at == "1600") else 0.4
+
+    found = judged("leads-in-the-longest", Made(REDUCED).fill(rule, "length"))
+    assert found.verdict is HOLDS
+    assert [part.text.partition(":")[0] for part in found.parts] == [
+        f"after 1600 rounds, recommended above {name}" for name in ("SFL", "frozen", "PSL")
+    ]
 
 
 def test_where_nothing_is_run_for_longer_nobody_says_what_has_converged() -> None:
@@ -593,5 +603,5 @@ def test_differences_are_told_with_their_interval_or_their_values() -> None:
 
 
 def test_claims_have_names_of_their_own() -> None:
-    assert len(NAMED) == len(CLAIMS) + len(GOALS) + len(QUESTIONS) + 1
+    assert len(NAMED) == len(CLAIMS) + len(GOALS) + len(QUESTIONS) + 2
     assert all(claim.rule.endswith((".", ".)")) for claim in NAMED.values())

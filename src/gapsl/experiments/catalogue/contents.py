@@ -152,7 +152,7 @@ _LISTED = (
         "length",
         OURS,
         "accuracy by length of training: whether what is compared has converged",
-        (Grid(OVER_LENGTH, sweep="length", priority=STUDY),),
+        (Grid(OVER_LENGTH, sweep="length", seeds="sweep", priority=STUDY),),
     ),
     Experiment(
         "readings",

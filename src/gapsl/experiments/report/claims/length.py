@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gapsl.experiments.catalogue.contents import OVER_LENGTH
 from gapsl.experiments.report.claims.claim import Claim, Part
-from gapsl.experiments.report.claims.comparing import lead, told
+from gapsl.experiments.report.claims.comparing import ahead, lead, told
 from gapsl.experiments.report.claims.deciding import State, at_most
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.naming import line_name
@@ -41,6 +41,26 @@ def has_converged(evidence: Evidence) -> Sequence[Part]:
     return [Part(f"gained from {own} to {longest} {unit}: {each}", state, len(gains["sfl"]))]
 
 
+def leads_in_the_longest(evidence: Evidence) -> Sequence[Part]:
+    """Compare what is recommended with the others where all are trained longest."""
+    _, longest, unit = lengths(evidence)
+    ours, *others = (
+        Place(line, sweep="length", at=longest) for line in ("recommended", "sfl", "frozen", "psl")
+    )
+    return [
+        ahead(evidence, ours, other, f"after {longest} {unit}, recommended above {line_name(other.line)}")
+        for other in others
+    ]
+
+
+LONGEST = Claim(
+    "leads-in-the-longest",
+    "The recommended settings lead in longer runs, too",
+    "",
+    "CIFAR-10, alpha 0.1: above SFL, frozen halves and PSL in the longest runs of `length`, with the rates "
+    "that were chosen at the usual length.",
+    leads_in_the_longest,
+)
 CONVERGED = Claim(
     "sfl-has-converged",
     "SFL has clearly converged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, QUESTIONS, judge
+from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, LONGEST, QUESTIONS, judge
 from gapsl.experiments.report.contradictions import CONTRADICTIONS
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.figures import pictures
@@ -37,7 +37,9 @@ def page(evidence: Evidence, folder: str | None) -> str:
     goals, questions = ([judge(each, evidence) for each in asked] for asked in (GOALS, QUESTIONS))
     sections = {
         "In short": paragraphs(
-            headline(evidence), one_by_one([judge(CONVERGED, evidence)]), in_short(claims)
+            headline(evidence),
+            one_by_one([judge(claim, evidence) for claim in (CONVERGED, LONGEST)]),
+            in_short(claims),
         ),
         "Table I: accuracy and time": paragraphs(
             LEGEND, table1(evidence), gallery.show("curves", "converged-accuracy", "converged-time")
