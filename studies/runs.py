@@ -60,14 +60,18 @@ class Run:
     ground: Ground | None = None
     cut_norm: bool = False  # every sample's activations have mean 0 and variance 1 at the cut
     pretrained: int = 0  # rounds in which the common start has learned from drawn pictures
+    tau: float = 1.0  # how much of the label frequencies the prior-calibrated loss takes out
 
     def settings(self) -> dict[str, Any]:
         """Return what makes the run what it is; what was added later counts where it is used."""
-        described, later = {"name", "group", "why", "length"}, {"cut_norm", "pretrained"}
+        described, later = (
+            {"name", "group", "why", "length"},
+            {"cut_norm": False, "pretrained": 0, "tau": 1.0},
+        )
         return {
             key: value
             for key, value in asdict(self).items()
-            if key not in described and (value or key not in later)
+            if key not in described and not (key in later and value == later[key])
         }
 
 
@@ -197,6 +201,10 @@ CATALOGUE = (
     _grounded("ground-no-pull", "Without the pull; the probes are in no loss, so without them, too.",
               ground=None),
     _grounded("ground-no-prior", "Devices descend the server's loss.", device_loss=None),
+    _grounded("ground-tau-0.7", "Devices' label frequencies taken out in part.", tau=0.7),
+    _grounded("ground-tau-1.3", "More than taken out.", tau=1.3),
+    _grounded("ground-sync-1e-3", "The bound: halves averaged every round instead of pulled.", device_lr=1e-3,
+              ground=None, average_every=1),
     _grounded("ground-no-balance", "The server's loss is plain.", server_loss="plain"),
     _grounded("ground-cut-norm", "Normalised at the cut.", cut_norm=True),
     _grounded("ground-pretrained", "From a start that can tell how drawn pictures are turned.",

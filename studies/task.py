@@ -70,8 +70,9 @@ def fast(model: nn.Sequential) -> nn.Sequential:
 class Losses:
     """The losses of the study, each a mean over rows that may belong to several devices."""
 
-    def __init__(self, counts: NDArray[np.int64]) -> None:
-        self.shifts = torch.stack([log_frequencies(torch.from_numpy(found)) for found in counts]).float()
+    def __init__(self, counts: NDArray[np.int64], tau: float = 1.0) -> None:
+        frequencies = [log_frequencies(torch.from_numpy(found)) for found in counts]
+        self.shifts = tau * torch.stack(frequencies).float()
         self.weights = BalancedCrossEntropy(counts.tolist()).weights.float()
 
     def __call__(self, kind: Loss, logits: Tensor, labels: Tensor, owners: Tensor) -> Tensor:

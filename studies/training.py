@@ -55,7 +55,7 @@ class Training:
             setting.partition, labels, classes=classes, devices=setting.devices, seed=seed
         )
         self.sizes = [float(size) for size in partition.sizes]
-        self.losses = Losses(partition.label_counts(labels, classes))
+        self.losses = Losses(partition.label_counts(labels, classes), run.tau)
         self.as_seen = make_evaluation_transform(source)
         self.batches = [
             Batches(source.train, own, seed=seed, device=device, batch_size=setting.batch_size,

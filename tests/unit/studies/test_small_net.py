@@ -91,6 +91,7 @@ def test_the_same_seed_repeats_a_run_and_another_does_not(source):
         {"device_loss": "plain"},
         {"average_every": 1, "average_until": 0.0},
         {"ground": Ground(pull=0.0)},
+        {"server_loss": "prior", "tau": 0.0},
     ],
     ids=str,
 )
