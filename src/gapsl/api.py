@@ -98,7 +98,7 @@ def resume(
     done = folder.result()
     if done is not None:
         return done
-    if (folder.path / "network.yaml").exists():
+    if folder.network_file.exists():
         raise InputError(f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {out}")
     given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
     missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]

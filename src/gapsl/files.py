@@ -30,20 +30,25 @@ def room_needed(path: Path, go_on: str) -> Iterator[None]:
         ) from None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def placed(path: Path, draft: Path) -> Iterator[Path]:
+    """Let a draft be written, which then is the file: whole, and after a power cut too, or not at all."""
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
+        yield draft
+        with draft.open("rb+") as file:
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
     fsync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with placed(path, path.with_name(f".{path.name}.{os.getpid()}")) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:

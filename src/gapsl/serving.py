@@ -114,7 +114,7 @@ def opened(out: Path, config: Config, network: Network) -> RunFolder:
 
 def network_file(out: Path) -> Path:
     """Return where a run has its settings of the network; a run killed when it was started may have none."""
-    return out / "network.yaml"
+    return RunFolder(out).network_file
 
 
 def stored_network(out: Path) -> Network:

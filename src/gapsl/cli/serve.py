@@ -126,12 +126,13 @@ def settings_of(
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()
+    before = stored.resolved()
     base = None if file is not None or preset is not None else stored
     wanted = compose(base, preset_name=preset, words=asked_for).resolved()
     for name, value in wanted.items():
-        if name not in INCIDENTAL and stored.resolved().get(name) != value:
+        if name not in INCIDENTAL and before.get(name) != value:
             raise InputError(
-                f"{out} was started with {name} = {stored.resolved().get(name)}, not {value}; "
+                f"{out} was started with {name} = {before.get(name)}, not {value}; "
                 "leave it out to go on, or choose another --out"
             )
     incidental = {name: value for name, value in words.items() if name in INCIDENTAL}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc
 from torch import Tensor
@@ -17,7 +18,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import check_protocol, listed
-from gapsl.net.service import HELLO_SECONDS, Identify, Serving
+from gapsl.net.service import HELLO_SECONDS, Identify, Serving, within
 from gapsl.net.transfers import Transfer, Transfers
 
 METHOD = "gapsl.v1.Parameters"
@@ -72,16 +73,9 @@ class Link:
                 return
             yield data
 
-    @contextmanager
-    def moving(self, seconds: float) -> Iterator[None]:
+    def moving(self, seconds: float) -> AbstractContextManager[None]:
         """End the stream if what is done meanwhile takes longer."""
-        timer = threading.Timer(seconds, self._end, [seconds])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return within(seconds, partial(self._end, seconds))
 
     def _end(self, seconds: float) -> None:
         self.tell(f"{self.who}: nothing has moved for {seconds:g} s, the link is ended")

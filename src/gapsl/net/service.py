@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import grpc
@@ -75,16 +76,25 @@ class Service:
             self._roster.leave(session)
 
 
-def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
-    """Return the hello that every stream begins with; one that does not come in time is not waited for."""
-    timer = threading.Timer(HELLO_SECONDS, context.cancel)
+@contextmanager
+def within(seconds: float, otherwise: Callable[[], object]) -> Iterator[None]:
+    """Do something else if what is done meanwhile takes longer."""
+    timer = threading.Timer(seconds, otherwise)
+    timer.daemon = True
     timer.start()
     try:
-        message = deserialize(wire.FromDevice, next(stream))
-    except (StopIteration, grpc.RpcError):
-        raise WireError(wire.MALFORMED, "the stream ended before it said who it is") from None
+        yield
     finally:
         timer.cancel()
+
+
+def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
+    """Return the hello that every stream begins with; one that does not come in time is not waited for."""
+    try:
+        with within(HELLO_SECONDS, context.cancel):
+            message = deserialize(wire.FromDevice, next(stream))
+    except (StopIteration, grpc.RpcError):
+        raise WireError(wire.MALFORMED, "the stream ended before it said who it is") from None
     if isinstance(message, memoryview) or message.WhichOneof("message") != "hello":
         raise WireError(wire.MALFORMED, "a stream begins with hello")
     return message.hello

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gapsl.errors import InputError
-from gapsl.files import fsync_folder
+from gapsl.files import placed
 from gapsl.net import wire_pb2 as wire
 
 KEPT = 3  # the server may be one checkpoint behind, and the newest may be the one that was being written
@@ -85,20 +84,11 @@ class Store:
 
     def _place(self, tensors: dict[str, Tensor], final: Path, **metadata: str) -> None:
         """Write a file that is there as a whole or not at all."""
-        draft = self.folder / f".draft-{os.getpid()}"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(".draft-*"):  # by a process that was killed
-                left.unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".draft-*"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        with placed(final, self.folder / f".draft-{os.getpid()}") as draft:
             save_file(tensors, draft, metadata=metadata)
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.replace(final)
-            fsync_folder(self.folder)
-        except (OSError, SafetensorError):
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
-            raise
 
     def _files(self) -> dict[int, Path]:
         found = {path.stem.removeprefix("round-"): path for path in self.folder.glob("round-*.safetensors")}

@@ -8,7 +8,6 @@ folder of its own with so many halves and no more: what one brought, nobody else
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import threading
 import time
@@ -22,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gapsl.errors import InputError
-from gapsl.files import fsync_folder
+from gapsl.files import placed
 from gapsl.halves import average
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.errors import WireError
@@ -112,17 +111,11 @@ class Transfer:
     def write(self, device: int, half: dict[str, Tensor]) -> None:
         """Write a device's half, whole or not at all."""
         file = self.file(device)
-        draft = file.with_name(f".draft-{time.monotonic_ns()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(half, draft)
-            with draft.open("rb+") as opened:
-                os.fsync(opened.fileno())
-            draft.replace(file)
-            fsync_folder(file.parent)
+            with placed(file, file.with_name(f".draft-{time.monotonic_ns()}")) as draft:
+                save_file(half, draft)
         except (OSError, SafetensorError) as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise InputError(f"cannot write {file}: {error}; make room") from None
 
     def average(self) -> dict[str, Tensor]:

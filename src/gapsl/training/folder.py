@@ -30,6 +30,7 @@ class RunFolder:
         self.records_file = path / "records.jsonl"
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
+        self.network_file = path / "network.yaml"  # of a run whose devices are elsewhere
 
     def check_free(self) -> None:
         """Refuse a folder that has a run, or anything else, in it."""
