@@ -26,6 +26,7 @@ def highest(workload: str, partition: str) -> Claim:
         "Table I, Fig. 15, 16",
         "Above each of SFL, EPSL, vanilla SL and PSL.",
         parts,
+        whole=True,
     )
 
 

@@ -26,7 +26,8 @@ class Verdict(Enum):
 # How a verdict follows, in words.
 RULE = (
     "It *holds* if all that are measured are a yes, *in part* if some are; it *does not hold* if none is and "
-    "at least one is a no; and it is *undecided* if all are."
+    "at least one is a no; and it is *undecided* if all are. A claim to be the best of all does not hold in "
+    "part: a single no refutes it."
 )
 
 
@@ -52,6 +53,7 @@ class Claim:
     where: str
     rule: str
     parts: Callable[[Evidence], Sequence[Part]]
+    whole: bool = False  # a claim to be the best of all: one comparison that is not so refutes it
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,17 @@ class Judgement:
 def judge(claim: Claim, evidence: Evidence) -> Judgement:
     """Decide about a claim."""
     parts = claim.parts(evidence)
-    return Judgement(claim, verdict_of([part.state for part in parts]), parts)
+    return Judgement(claim, verdict_of([part.state for part in parts], whole=claim.whole), parts)
 
 
-def verdict_of(states: Sequence[State]) -> Verdict:
-    """Return the verdict that the states of a claim's parts come to."""
+def verdict_of(states: Sequence[State], *, whole: bool = False) -> Verdict:
+    """Return the verdict that the states of a claim's parts come to; a `whole` one has no "in part"."""
     judged = {state for state in states if state.judged}
     if not judged:
         unjudged = bool(states) and State.MISSING not in states
         return Verdict.UNJUDGED if unjudged else Verdict.MISSING
     if judged == {State.SO}:
         return Verdict.HOLDS
-    if State.SO in judged:
+    if State.SO in judged and not whole:
         return Verdict.PART
     return Verdict.NOT if State.NOT_SO in judged else Verdict.UNDECIDED
