@@ -127,10 +127,10 @@ class Server:
 
     def __init__(self, config: Config, network: Network, folder: RunFolder, listening: Listening) -> None:
         self._config, self._network, self._folder, self._listening = config, network, folder, listening
-        self._fleet: RemoteFleet | None = None
         self._roster = Roster(network.device_names(config.devices), Inbox())
         self._service: Service | None = None
         self._serving: Serving | None = None
+        self._metrics: list[Observer] = []
 
     def prepare(self) -> Training:
         """Build the run, wait for its devices, and go back to where all of them can go on from."""
@@ -142,7 +142,7 @@ class Server:
             fleet_of=self._gather,
             own_data=self._network.data == "own",
         )
-        training.observers, training.stop = [*listening.observers, *self._metrics()], listening.stop
+        training.observers, training.stop = [*listening.observers, *self._metrics], listening.stop
         training.keep_in(folder)
         assert training.checkpoints is not None
         training.checkpoints.keep_start = True
@@ -151,11 +151,10 @@ class Server:
         training.go_back("the run goes on")
         return training
 
-    def _metrics(self) -> list[Observer]:
-        fleet = self._fleet
-        if not self._listening.metrics or fleet is None:
+    def _measured(self, fleet: RemoteFleet) -> list[Observer]:
+        if not self._listening.metrics:
             return []
-        metrics = Metrics(self._network.device_names(self._config.devices), lambda: fleet.departures)
+        metrics = Metrics(self._roster.names, self._roster.connected, lambda: fleet.departures)
         port = metrics.serve(self._listening.metrics)
         self._listening.tell(f"metrics on port {port}")
         return [metrics]
@@ -197,7 +196,7 @@ class Server:
         listening, network = self._listening, self._network
         roster = self._roster
         agreed = agreed_on(parts, network)
-        fleet = self._fleet = RemoteFleet(
+        fleet = RemoteFleet(
             roster,
             agreed,
             Memory(self._folder.path / "fleet.json", roster.names),
@@ -213,6 +212,7 @@ class Server:
         )
         welcome = self._welcome(parts, agreed)
         self._listen(Service(roster, welcome, listening.identify))
+        self._metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
         fleet.gather()
         return fleet
 

@@ -41,6 +41,7 @@ class Devices:
     workplace: Callable[[str, wire.Welcome], Workplace] = lambda name, welcome: shared_place(welcome, None)
     ended: dict[str, str | GapslError] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    patience: Patience = QUICKLY
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self, port: int, *names: str) -> None:
@@ -57,7 +58,7 @@ class Devices:
             state=self.state,
             workplace=lambda welcome: self.workplace(name, welcome),
             credentials=self.credentials(name),
-            patience=QUICKLY,
+            patience=self.patience,
             tell=lambda text: self.said.append(f"{name}: {text}"),
         )
         try:
@@ -96,6 +97,7 @@ def trained_over_loopback(
     started: Callable[[int], None] | None = None,
     observers: Sequence[Observer] = (),
     said: list[str] | None = None,
+    address: str = "localhost:0",
     **listening: Any,
 ) -> dict[str, Any]:
     """Serve a run in this thread, with devices beside it unless `started` brings its own."""
@@ -108,7 +110,7 @@ def trained_over_loopback(
         settings,
         folder / "run",
         Listening(
-            "localhost:0",
+            address,
             started=started or (lambda port: devices.start(port, *names)),
             tell=words.append,
             observers=observers,

@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gapsl.api import compose
 from gapsl.training.observers import Observer
-from tests.integration.network import SMALL, Devices, trained_over_loopback
+from tests.integration.network import SMALL, Devices, Served, trained_over_loopback
+from tests.integration.processes import wait_until
 
 
 class Watcher(Observer):
@@ -26,12 +27,16 @@ class Watcher(Observer):
         self.health: list[int] = []
 
     def round(self, record: Mapping[str, Any]) -> None:
-        (metrics,) = [line for line in self.said if line.startswith("metrics on port")]
-        with urllib.request.urlopen(f"http://localhost:{metrics.split()[-1]}/metrics", timeout=10) as page:
-            self.pages.append(page.read().decode())
+        self.pages.append(figures(self.said))
         with grpc.insecure_channel(f"localhost:{self.port}") as channel:
             request = health_pb2.HealthCheckRequest(service="gapsl.v1.Training")
             self.health.append(health_pb2_grpc.HealthStub(channel).Check(request, timeout=10).status)
+
+
+def figures(said: list[str]) -> str:
+    (metrics,) = [line for line in said if line.startswith("metrics on port")]
+    with urllib.request.urlopen(f"http://localhost:{metrics.split()[-1]}/metrics", timeout=10) as page:
+        return page.read().decode()
 
 
 def figure(page: str, name: str) -> float:
@@ -63,5 +68,21 @@ def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
     assert figure(last, "gapsl_rounds_planned") == 3
     assert figure(last, "gapsl_accuracy") == result["history"][0]["device_mean"]
     assert figure(last, 'gapsl_departures{device="device-1"}') == 0
+    assert figure(last, 'gapsl_connected{device="device-1"}') == 1
     sent = figure(last, 'gapsl_bytes_total{device="device-2",direction="sent"}')
     assert sent == result["final"]["bytes_sent"][2] * 2 / 3
+
+
+def test_while_devices_are_waited_for_the_figures_say_who_is_missing(tmp_path: Path) -> None:
+    config = compose(words={**SMALL, "method": "psl", "rounds": 1})
+    served = Served(config, tmp_path, metrics="localhost:0")
+    served.devices.start(served.port, "device-0", "device-2")
+
+    def here() -> list[float]:
+        page = figures(served.said)
+        return [figure(page, f'gapsl_connected{{device="device-{number}"}}') for number in range(3)]
+
+    wait_until(lambda: any(line.startswith("metrics on port") for line in served.said), "metrics")
+    wait_until(lambda: here() == [1.0, 0.0, 1.0], "device-1 missing")
+    served.devices.start(served.port, "device-1")
+    served.result()

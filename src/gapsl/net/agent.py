@@ -18,7 +18,7 @@ from torch import Tensor
 from gapsl import __version__
 from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
-from gapsl.net.errors import WireError
+from gapsl.net.errors import WireError, why_failed
 from gapsl.net.framing import Assembler, Expected
 from gapsl.net.holder import Holder
 from gapsl.net.member import COMPUTING, Member, Outgoing, Workplace
@@ -76,7 +76,7 @@ class Agent:
             try:
                 return self._connection()
             except grpc.RpcError as error:
-                why = shortened(error.details() or "") if isinstance(error, grpc.Call) else str(error)
+                why = why_failed(error)
             except WireError as error:
                 if error.reason not in PASSING:
                     raise InputError(f"{self.name} does not understand the server: {error}") from None
@@ -145,7 +145,9 @@ class Agent:
         raise WireError(wire.STOPPED, "the server closed the stream")
 
     def _welcomed(self, welcome: wire.Welcome) -> Member:
-        if self._member is None or self._member.welcome.run != welcome.run:
+        # A server that was started again may name another parameter server: then all is built anew, as in
+        # a process that was started again.
+        if self._member is None or self._member.welcome != welcome:
             self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
             if not welcome.run.isalnum():  # it names a folder
                 raise WireError(wire.MALFORMED, f"{welcome.run[:100]!r} is no name of a run")
@@ -176,11 +178,6 @@ def heard(call: Iterable[bytes]) -> Iterator[bytes]:
     """Yield what comes until the stream ends, however it does."""
     with suppress(grpc.RpcError):
         yield from call
-
-
-def shortened(details: str) -> str:
-    """Return what is wrong with a link without what grpc says around it."""
-    return details.rpartition(": ")[2] or "no answer"
 
 
 def commands(

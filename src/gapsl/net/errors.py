@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grpc
+
 from gapsl.errors import GapslError
 from gapsl.net import wire_pb2 as wire
 
@@ -12,3 +14,9 @@ class WireError(GapslError):
     def __init__(self, reason: wire.Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def why_failed(error: grpc.RpcError) -> str:
+    """Return why a call failed, without what grpc says before it."""
+    said = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+    return " ".join(said.rpartition("last error: ")[2].split()) or "no answer"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.codec import describe
-from gapsl.net.errors import WireError
+from gapsl.net.errors import WireError, why_failed
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.parameters import METHOD
@@ -52,7 +52,7 @@ class Holder:
             try:
                 return self._visit(welcome, share, half, wanted)
             except grpc.RpcError as error:
-                why = details(error)
+                why = why_failed(error)
             except TurnedAway as error:
                 raise TurnedAway(error.reason, f"the parameter server {self.address}: {error}") from None
             except WireError as error:
@@ -130,12 +130,6 @@ def taken(answers: Iterator[bytes], half: Mapping[str, Tensor]) -> dict[str, Ten
         if tensor is not None:
             found[name] = tensor
     raise WireError(wire.STOPPED, "the parameter server closed the stream")
-
-
-def details(error: grpc.RpcError) -> str:
-    """Return why a call failed, without what grpc says before it."""
-    said = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
-    return " ".join(said.rpartition("last error: ")[2].split()) or "no answer"
 
 
 def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.Event) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from gapsl.errors import InputError
@@ -12,7 +12,12 @@ from gapsl.training.observers import Observer, Started
 class Metrics(Observer):
     """Counts what a run's records say, and serves it to whoever asks over HTTP."""
 
-    def __init__(self, names: Sequence[str], departures: Callable[[], Mapping[int, int]]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        connected: Callable[[], Container[int]],
+        departures: Callable[[], Mapping[int, int]],
+    ) -> None:
         try:
             import prometheus_client as prometheus
         except ImportError:
@@ -37,7 +42,9 @@ class Metrics(Observer):
         self._absent = counter("absent_total", "rounds that were closed without a device", ["device"])
         self._accuracy = gauge("accuracy", "mean accuracy over the devices, last evaluation")
         self._left = gauge("departures", "times that a device's link has ended", ["device"])
+        self._here = gauge("connected", "whether a device is connected", ["device"])
         for device, name in enumerate(names):
+            self._here.labels(name).set_function(lambda device=device: float(device in connected()))
             self._left.labels(name).set_function(lambda device=device: departures().get(device, 0))
 
     def serve(self, address: str) -> int:
