@@ -70,7 +70,7 @@ LINES: Mapping[str, Line] = {
 
 METHODS_OF_PAPER = ("gapsl", "sfl", "epsl", "vanilla", "psl")
 TABLE = (*METHODS_OF_PAPER, "frozen", "central", "recommended")
-HEADLINE = ("recommended", "sfl")
+HEADLINE = ("recommended", "sfl", "frozen")  # what the goal is about
 ABLATION_LGI = ("gapsl", "non-lgi", "rand-lgi")
 ABLATION_GDA = ("gapsl", "non-gda", "rand-gda")
 PARTS = (*(line for line in LINES if line.startswith("recommended")), "psl prior", "sfl prior")
