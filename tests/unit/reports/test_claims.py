@@ -536,6 +536,9 @@ GOAL_CASES = [
     ("leaders-help", lines(recommended=0.4, recommended_led=0.5), HOLDS),
     ("leaders-help", lines(recommended=0.5, recommended_led=0.4), NOT),
     ("leaders-help", shaky("recommended led", by=0.1), UNDECIDED),
+    ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.line == "recommended"), HOLDS),
+    ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.at == "1600"), NOT),
+    ("for-its-bytes", shaky("recommended", by=0.1), UNDECIDED),
     ("alignment-on-top", lines(recommended_gapsl=0.4, recommended_penalty=0.4), HOLDS),
     ("alignment-on-top", lines(recommended_gapsl=0.2, recommended_penalty=0.4), PART),
     ("alignment-on-top", lines(recommended=0.4), NOT),
@@ -554,7 +557,7 @@ GOAL_CASES = [
 
 @pytest.mark.parametrize(("name", "rule", "verdict"), GOAL_CASES)
 def test_goals(name: str, rule: Rule, verdict: Verdict) -> None:
-    experiments = {"lead-stays": ["table2"], "no-harm": ["cost", "table3"]}
+    experiments = {"lead-stays": ["table2"], "no-harm": ["cost", "table3"], "for-its-bytes": ["length"]}
     made = Made(REDUCED).fill(rule, *experiments.get(name, ["cost", "ablation-recommended"]))
     assert judged(name, made).verdict is verdict
 

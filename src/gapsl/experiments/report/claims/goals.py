@@ -9,6 +9,7 @@ from gapsl.experiments.report.claims.claim import NOT_MEASURED, Claim, Part
 from gapsl.experiments.report.claims.comparing import ahead, best_of, lead, margin_part
 from gapsl.experiments.report.claims.cost import common
 from gapsl.experiments.report.claims.deciding import State
+from gapsl.experiments.report.claims.length import lengths
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.measures import megabytes
 from gapsl.experiments.report.naming import line_name, part_name
@@ -89,6 +90,17 @@ def same_traffic(evidence: Evidence) -> Sequence[Part]:
     return [Part(f"recommended {both[0]:,.1f} MB, PSL {both[1]:,.1f} MB", State.of(both[0] == both[1]))]
 
 
+def for_its_bytes(evidence: Evidence) -> Sequence[Part]:
+    """Compare with frozen halves trained twice as long, since nothing is sent back to them."""
+    own, longest, unit = lengths(evidence)
+    if int(longest) != 2 * int(own):
+        return [NOT_MEASURED]
+    ours, frozen = (
+        Place(line, sweep="length", at=at) for line, at in (("recommended", own), ("frozen", longest))
+    )
+    return [ahead(evidence, ours, frozen, f"recommended after {own} {unit} above frozen after {longest}")]
+
+
 GOALS = (
     Claim(
         "above-the-rest",
@@ -155,5 +167,13 @@ QUESTIONS = (
         "CIFAR-10, alpha 0.1: led by the half that agrees most above recommended, where everybody is pulled "
         "towards the mean of all; at the same learning rates.",
         above(("recommended led", "recommended")),
+    ),
+    Claim(
+        "for-its-bytes",
+        "For the same bytes it is above frozen halves",
+        "",
+        "CIFAR-10, alpha 0.1: above frozen halves that train twice as long, because nothing is sent back to "
+        "them.",
+        for_its_bytes,
     ),
 )
