@@ -247,6 +247,7 @@ def make_device(
         where=where,
         layout=LAYOUTS[config.layout],
         probes=probes,
+        probe_steps=config.probe_steps,
     )
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))

@@ -204,13 +204,16 @@ def refuse_without_labels(config: Config, strategy: type[Strategy], loss: Loss) 
 def make_common_ground(config: Config) -> CommonGround | None:
     """Return what holds the halves together, if the configuration asks for it.
 
+    Devices that solve for the way to their leader are sent the way itself, others a gradient that pulls.
+
     SGD multiplies every gradient by the learning rate, so dividing the pull by it makes a step towards the
     leader what the configuration says, however fast the halves learn. AdamW takes steps as long as its rate,
     and the quotient is how much of them the pull has against the loss.
     """
     if config.probes == 0:
         return None
-    return CommonGround(config.probes, config.probe_pull / config.device_optimizer.lr, config.probe_leaders)
+    weight = None if config.probe_steps else config.probe_pull / config.device_optimizer.lr
+    return CommonGround(config.probes, weight, config.probe_leaders)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ FURTHER: dict[str, dict[str, Any]] = {
     "penalty none": {"gapsl": {"penalty": "none"}},
     "penalty exact": {"gapsl": {"penalty": "exact"}},
     "recommended": preset("recommended"),
+    "recommended, channels-last": {**preset("recommended"), "layout": "channels-last"},
+    "probes and a pull": {**preset("recommended"), "probe_steps": 0},
     "BatchNorm": {"method": "psl", "norm": "batch"},
     "channels-last": {"method": "psl", "layout": "channels-last", "norm": "batch"},
     "channels-last gapsl": {"layout": "channels-last"},

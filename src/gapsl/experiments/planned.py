@@ -26,6 +26,7 @@ TELLING = (
     "calibration",
     "balance",
     "probes",
+    "probe_steps",
     "probe_leaders",
     "faults",
 )

@@ -27,7 +27,7 @@ TINY = 1e-12
 class CommonGround:
     """Takes the probes out of uploads, and puts the pull towards the leader into the replies."""
 
-    def __init__(self, rows: int, weight: float, share: float = 1.0) -> None:
+    def __init__(self, rows: int, weight: float | None, share: float = 1.0) -> None:
         self.rows, self.weight, self.share = rows, weight, share
         self._seen: dict[int, Tensor] = {}
 
@@ -94,9 +94,12 @@ def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:
     return total.div_(len(members))
 
 
-def pulls(seen: Mapping[int, Tensor], leader: Tensor, weight: float) -> dict[int, Tensor]:
-    """Return for every device the gradient of weight/2 · |a_i - leader|² / |leader|², the leader held."""
-    scale = weight / leader.square().sum().clamp_min(TINY)
+def pulls(seen: Mapping[int, Tensor], leader: Tensor, weight: float | None) -> dict[int, Tensor]:
+    """Return for every device the gradient of weight/2 · |a_i - leader|² / |leader|², the leader held.
+
+    Without a weight it is a_i - leader itself, for devices that find their way by that (training.meeting).
+    """
+    scale = 1.0 if weight is None else weight / leader.square().sum().clamp_min(TINY)
     return {device: (activations - leader) * scale for device, activations in seen.items()}
 
 

@@ -127,11 +127,16 @@ class Config(BaseModel):
     probe_skew: float = Field(
         0.1, ge=0, le=1, description="how different label mixes must be (0 to 1), beyond chance, for probes"
     )
+    probe_steps: int = Field(
+        0,
+        ge=0,
+        description="steps of solving by which a device agrees with the others on them; 0: it is pulled",
+    )
     probe_pull: float = Field(
         0.03,
         ge=0,
         allow_inf_nan=False,
-        description="how strongly devices are pulled to agree on them, at any learning rate",
+        description="without such steps, how strongly devices are pulled to agree, at any learning rate",
     )
     probe_leaders: float = Field(
         1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"

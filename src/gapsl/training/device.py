@@ -12,6 +12,7 @@ from gapsl.halves import Half, digest
 from gapsl.strategies.exchange import Reply, Upload
 from gapsl.strategies.passes import all_finite
 from gapsl.streams import global_stream
+from gapsl.training.meeting import meet
 
 NO_LABEL = -1  # of a probe
 
@@ -44,9 +45,11 @@ class Device:
         where: torch.device,
         layout: torch.memory_format = torch.contiguous_format,
         probes: Probes | None = None,
+        probe_steps: int = 0,
     ) -> None:
         self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
-        self.where, self.layout = where, layout
+        self.where, self.layout, self.probe_steps = where, layout, probe_steps
+        self._common: Tensor | None = None  # the probes that were sent
         self._sent: Tensor | None = None  # activations whose graph waits for the reply
         self._unanswered = False  # whether the last forward can still be undone
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
@@ -62,6 +65,7 @@ class Device:
             "where": self.where,
             "layout": self.layout,
             "probes": self.probes,
+            "probe_steps": self.probe_steps,
         }
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
@@ -74,6 +78,8 @@ class Device:
         model = self.half.model.train(learn)
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
         inputs = self.placed(inputs)
+        if self.probes is not None and self.probe_steps:
+            self._common = inputs[-len(common) :]
         with (
             global_stream(self.seed, "dropout-device", self.id, round, turn),
             torch.set_grad_enabled(learn),
@@ -100,7 +106,13 @@ class Device:
         gradient = reply.gradient
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
             gradient = torch.empty_like(sent).copy_(gradient)
-        torch.autograd.backward(sent, gradient)
+        if self._common is not None:
+            own = len(sent) - len(self._common)
+            torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
+            # The gradient above is that of the weights as they were, and so is the way to the leader.
+            meet(self.half, self._common, -gradient[own:], self.probe_steps)
+        else:
+            torch.autograd.backward(sent, gradient)
         self.half.step(round)
 
     def forget(self) -> None:

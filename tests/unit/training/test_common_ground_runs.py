@@ -16,6 +16,8 @@ SKEWED = {
     "device_optimizer": {"lr": 0.01}, "server_optimizer": {"lr": 0.05}, "device_gradient": "own",
 }  # fmt: skip
 TIED = {"probes": 3, "probe_pull": 0.1}
+MET = {"probes": 3, "probe_steps": 4}
+BOTH = pytest.mark.parametrize("held", [TIED, MET], ids=["pulled", "met"])
 
 
 def uploads(training, round=1):
@@ -51,8 +53,9 @@ def test_pictures_are_varied_and_within_range():
     assert pictures.flatten(1).std(dim=1).min() > 0.05
 
 
-def test_traffic_is_that_of_psl():
-    plain, tied = trained(method="psl", **SKEWED), trained(method="psl", **SKEWED, **TIED)
+@BOTH
+def test_traffic_is_that_of_psl(held):
+    plain, tied = trained(method="psl", **SKEWED), trained(method="psl", **SKEWED, **held)
     assert tied.fleet.traffic.sent == plain.fleet.traffic.sent
     assert tied.fleet.traffic.received == plain.fleet.traffic.received
 
@@ -66,19 +69,29 @@ def test_halves_stay_together_under_label_skew(optimizer):
         mean = torch.stack(halves).mean(dim=0)
         return max(float((half - mean).norm()) for half in halves)
 
-    loose = trained(method="psl", **settings)
-    tied = trained(method="psl", **settings, **TIED)
+    loose, tied, met = (trained(method="psl", **settings, **held) for held in ({}, TIED, MET))
     assert spread(tied) < 0.7 * spread(loose)
+    assert spread(met) < 0.4 * spread(loose)
+    assert spread(met) < 0.7 * spread(tied)
+
+
+def test_where_halves_agree_there_is_nothing_to_meet_for(tmp_path):
+    first = {**SKEWED, "rounds": 1}  # all begin with the same half
+    met = device_states(trained(method="psl", **first, **MET), tmp_path / "met")
+    apart = device_states(trained(method="psl", **first, probes=3, probe_pull=0), tmp_path / "apart")
+    for one, other in zip(met, apart, strict=True):
+        same_state(one, other)
 
 
 @pytest.mark.parametrize("method", ["gapsl", "epsl", "sfl", "sfl-v2"])
 def test_probes_change_the_halves_of_every_method_with_devices_side_by_side(method, tmp_path):
     few = {**SKEWED, "rounds": 3}
-    tied, loose = (
-        device_states(trained(method=method, **few, probes=3, probe_pull=pull), tmp_path / str(pull))
-        for pull in (0.1, 0.0)
+    loose, tied, met = (
+        device_states(trained(method=method, **few, **held), tmp_path / str(number))
+        for number, held in enumerate(({"probes": 3, "probe_pull": 0}, TIED, MET))
     )
     assert any(not torch.equal(tied[0][name], loose[0][name]) for name in tied[0])
+    assert any(not torch.equal(met[0][name], loose[0][name]) for name in met[0])
 
 
 @pytest.mark.parametrize("method", ["vanilla", "central", "single"])
@@ -92,8 +105,9 @@ def test_probes_are_refused_where_they_would_be_in_batch_statistics():
         prepared(method="psl", **SKEWED, **TIED, norm="batch")
 
 
-def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(tmp_path):
-    training = prepared(method="psl", **SKEWED, **TIED)
+@BOTH
+def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path):
+    training = prepared(method="psl", **SKEWED, **held)
     healthy = training.fleet._devices[2].forward
 
     def sick(round, turn=0, *, learn=True):
@@ -125,8 +139,9 @@ def test_records_tell_how_far_apart_the_halves_are(tmp_path):
     assert min(records[-1]["probe_scores"].values()) > 0
 
 
-def test_a_tied_run_resumes_to_the_bit(tmp_path):
-    settings = {**SKEWED, **TIED, "dataset": "digits", "method": "gapsl", "rounds": 6, "checkpoint_every": 2}
+@BOTH
+def test_a_tied_run_resumes_to_the_bit(held, tmp_path):
+    settings = {**SKEWED, **held, "dataset": "digits", "method": "gapsl", "rounds": 6, "checkpoint_every": 2}
     whole = gapsl.train(out=tmp_path / "whole", **settings)
     calls = iter(range(1, 100))
     gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings)

@@ -21,6 +21,7 @@ class Line:
 
 # What we recommend: one place, so that every experiment follows when it changes.
 RECOMMENDED: Settings = preset("recommended")
+NO_PROBES = {"probes": 0, "probe_steps": 0}
 
 
 def _recommended(**changed: object) -> dict[str, object]:
@@ -44,9 +45,10 @@ LINES: Mapping[str, Line] = {
     "rand-lgi": Line({"method": "gapsl/rand-lgi"}, rates_of="gapsl"),
     "non-gda": Line({"method": "gapsl/non-gda"}, rates_of="gapsl"),
     "rand-gda": Line({"method": "gapsl/rand-gda"}, rates_of="gapsl"),
-    # what we recommend with a part taken away; what takes the pull away has rates of its own, since the pull
-    # is what allows halves to learn fast, and all its rows are samples
-    "recommended unpulled": Line(_recommended(probes=0), rates_of="recommended unpulled"),
+    # what we recommend with a part taken away; what changes how halves are held together has rates of its
+    # own, since that is what allows halves to learn fast
+    "recommended unpulled": Line(_recommended(**NO_PROBES), rates_of="recommended unpulled"),
+    "recommended pulled": Line(_recommended(probe_steps=0), rates_of="recommended pulled"),
     "recommended uncalibrated": Line(_recommended(calibration="none"), rates_of="recommended"),
     "recommended unbalanced": Line(_recommended(balance="none"), rates_of="recommended"),
     "recommended frozen": Line(
@@ -60,7 +62,7 @@ LINES: Mapping[str, Line] = {
         _recommended(method="gapsl", gapsl={"exclusion": "none"}), rates_of="recommended"
     ),
     # averaged, with all the rest of it but the probes, which averaging makes needless
-    "recommended sfl": Line(_recommended(method="sfl", probes=0), rates_of="recommended sfl"),
+    "recommended sfl": Line(_recommended(method="sfl", **NO_PROBES), rates_of="recommended sfl"),
     # calibration alone, of both halves
     "psl prior": Line({"method": "psl", "calibration": "prior"}, rates_of="psl prior"),
     "sfl prior": Line({"method": "sfl", "calibration": "prior"}, rates_of="sfl prior"),

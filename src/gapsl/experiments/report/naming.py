@@ -25,7 +25,8 @@ LINES: Mapping[str, str] = {
 # What is recommended with a part taken away or added.
 PARTS: Mapping[str, str] = {
     "recommended": "recommended",
-    "recommended unpulled": "without probes and pull",
+    "recommended unpulled": "without probes",
+    "recommended pulled": "pulled towards the leader instead of solving",
     "recommended uncalibrated": "devices' loss not calibrated",
     "recommended unbalanced": "server's loss not balanced",
     "recommended frozen": "halves frozen, server's loss balanced",

@@ -16,7 +16,7 @@ from gapsl.experiments.report.searches import Searches, searches_of, validated
 from gapsl.training.config import flat
 
 STRUCTURE = (
-    "Learning rates are all that is searched here. What `recommended` is made of (probes, pull, "
+    "Learning rates are all that is searched here. What `recommended` is made of (probes, steps, "
     "calibration, balance) was chosen in `docs/study.md`; nobody else's structure was searched, so that it "
     "had more search than the others."
 )

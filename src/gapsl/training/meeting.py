@@ -1,0 +1,67 @@
+"""Meeting on common ground: a half changes so that it makes of the probes what its leader makes of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from gapsl.alignment.curvature import finite_step
+from gapsl.halves import Half
+
+TINY = 1e-30
+
+
+def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
+    """Change a half's weights so that its outputs for these inputs go this way, as far as steps bring them.
+
+    A pull in the gradient can be no stronger than the direction that it moves most allows, and leaves the
+    others behind. So the change is found by solving for it: of all changes that, to first order, bring the
+    outputs where they belong, conjugate gradients find the smallest, and are stopped after some steps. It
+    takes a backward and a forward of these few inputs a step, no learning rate, and nothing from the
+    optimizer.
+    """
+    change = smallest_change(half, inputs, way, steps)
+    with torch.no_grad():
+        for parameter, piece in zip(half.parameters, half.views(change), strict=True):
+            parameter.add_(piece)
+
+
+def smallest_change(half: Half, inputs: Tensor, way: Tensor, steps: int) -> Tensor:
+    """Return the change of the weights, flat: conjugate gradients on the normal equations (CGLS).
+
+    Products with the Jacobian are differences of two forwards, those with its transpose are backwards of one
+    graph.
+    """
+    half.model.eval()  # dropout would make a difference of its own
+    weights = half.flat()
+    names = [name for name, parameter in half.model.named_parameters() if parameter.requires_grad]
+    outputs: Tensor = half.model(inputs)
+    reach = finite_step(weights)
+
+    def transposed(difference: Tensor) -> Tensor:
+        found = torch.autograd.grad(
+            outputs, half.parameters, difference, retain_graph=True, materialize_grads=True
+        )
+        return torch.cat([piece.reshape(-1) for piece in found])
+
+    def forward(direction: Tensor) -> Tensor:
+        length = reach / float(direction.norm())
+        moved = dict(zip(names, half.views(weights + length * direction), strict=True))
+        with torch.no_grad():
+            there: Tensor = functional_call(half.model, moved, (inputs,))
+            return (there - outputs.detach()) / length
+
+    change, direction, left, before = torch.zeros_like(weights), torch.zeros_like(weights), way, math.inf
+    for _ in range(steps):
+        slope = transposed(left)
+        steepness = float(slope.square().sum())
+        direction = slope + steepness / before * direction
+        if not direction.any():  # nothing is left that a change of weights could close
+            break
+        moves = forward(direction)
+        share = steepness / max(float(moves.square().sum()), TINY)
+        change, left, before = change + share * direction, left - share * moves, steepness
+    return change
