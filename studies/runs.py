@@ -36,6 +36,7 @@ class Ground:
     pull: float = 0.03  # times 1 / device_lr: a step covers the same share of the way at every rate
     leaders: float = 1.0  # the share of the devices that lead
     at_random: bool = False  # they are drawn, not those that agree most
+    steps: int = 0  # of solving for the way to the leader, instead of the pull
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,16 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """Return what makes the run what it is; what was added later counts where it is used."""
-        described, later = (
-            {"name", "group", "why", "length"},
-            {"cut_norm": False, "pretrained": 0, "tau": 1.0},
-        )
-        return {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in described and not (key in later and value == later[key])
-        }
+        described = {"name", "group", "why", "length"}
+        found = {key: value for key, value in asdict(self).items() if key not in described}
+        if found["ground"] is not None:
+            found["ground"] = used(found["ground"], steps=0)
+        return used(found, cut_norm=False, pretrained=0, tau=1.0)
+
+
+def used(settings: dict[str, Any], **later: Any) -> dict[str, Any]:
+    """Return settings without those added later that are as if they were not there."""
+    return {key: value for key, value in settings.items() if key not in later or value != later[key]}
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ GROUPS = {
     "ground": Group(
         "Common ground",
         "The server's loss is class-balanced, the devices descend the prior-calibrated one and are pulled "
-        "towards what their leaders make of common probes; each row changes one thing about `ground-3e-4`, "
-        "and the last ones train twice as long.",
+        "towards what their leaders make of common probes; each row changes one thing about `ground-3e-4`. "
+        "`meet`: they solve for the way there instead. The last ones train twice as long.",
         ("frozen-balanced", "sync-balanced-1e-3"),
     ),
 }
@@ -131,6 +133,7 @@ PRIOR = replace(PLAIN, name="psl-prior-3e-4", group="calibration", why="At a slo
 GROUND = Run("ground-3e-4", "ground", "The base: everybody leads.", device_lr=3e-4, server_loss="balanced",
              device_loss="prior", ground=Ground())  # fmt: skip
 FROZEN = (0.0, 0.0)
+MEETING = Ground(steps=4)
 
 _baseline = variants(PLAIN, "baselines")
 _calibrated = variants(PRIOR, "calibration")
@@ -206,6 +209,19 @@ CATALOGUE = (
     _grounded("ground-sync-1e-3", "The bound: halves averaged every round instead of pulled.", device_lr=1e-3,
               ground=None, average_every=1),
     _grounded("ground-no-balance", "The server's loss is plain.", server_loss="plain"),
+    _grounded("meet-1e-3", "Devices solve for the way to the leader, by four steps.", device_lr=1e-3,
+              ground=MEETING),
+    _grounded("meet-1e-2", "Faster halves.", device_lr=1e-2, ground=MEETING),
+    _grounded("meet-1e-4", "Slower halves.", device_lr=1e-4, ground=MEETING),
+    _grounded("meet-1", "One step.", device_lr=1e-3, ground=replace(MEETING, steps=1)),
+    _grounded("meet-8", "Eight steps.", device_lr=1e-3, ground=replace(MEETING, steps=8)),
+    _grounded("meet-2-probes", "With two probes instead of eight.", device_lr=1e-3,
+              ground=replace(MEETING, probes=2)),
+    _grounded("meet-half", "The half of the devices that agrees most leads.", device_lr=1e-3,
+              ground=replace(MEETING, leaders=0.5)),
+    _grounded("meet-no-prior", "Devices descend the server's loss.", device_lr=1e-3, ground=MEETING,
+              device_loss=None),
+    _grounded("meet-1e-3-twice", "Twice the rounds.", device_lr=1e-3, ground=MEETING, length=2),
     _grounded("ground-cut-norm", "Normalised at the cut.", cut_norm=True),
     _grounded("ground-pretrained", "From a start that can tell how drawn pictures are turned.",
               pretrained=500),

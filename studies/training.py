@@ -17,6 +17,7 @@ from gapsl.data.transform import crop_flip
 from gapsl.halves import Half, average, weights_of
 from gapsl.strategies.common_ground import apart, leader_of, members_of, pulls, scores_of
 from gapsl.streams import global_stream, random_subset, torch_stream
+from gapsl.training.meeting import meet
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
 from studies.task import FAST, Losses, Setting, build
@@ -132,10 +133,19 @@ class Training:
         replies = self.serve(round, activations, labels)
         if moving:
             for device, reply in self.led(round, replies, sent, labels).items():
-                sent[device].backward(reply)
+                self.answered(self.devices[device], sent[device], reply, *common)
                 self.learn(round, self.devices[device])
         self.meet(round)
         self.follow()
+
+    def answered(self, half: Half, sent: Tensor, reply: Tensor, probes: Tensor | None = None) -> None:
+        """Give a half the gradients of its own rows; at the probes it is pulled, or solves for the way."""
+        ground, own = self.run.ground, self.setting.batch_size
+        if ground is None or not ground.steps or probes is None:
+            sent.backward(reply)  # type: ignore[no-untyped-call]
+            return
+        torch.autograd.backward(sent, torch.cat([reply[:own], torch.zeros_like(reply[own:])]))
+        meet(half, probes.contiguous(memory_format=FAST), -reply[own:], ground.steps)
 
     def serve(self, round: int, activations: Sequence[Tensor], labels: Tensor) -> dict[int, Tensor]:
         """Step on the server and return the devices' own gradients at the cut; who has none, skips."""
@@ -186,7 +196,8 @@ class Training:
         if self.run.ground is not None:
             seen = {device: a.detach()[own:] for device, a in enumerate(sent)}
             leader = leader_of(seen, self.leaders(round, self.run.ground, seen))
-            found = pulls(seen, leader, self.run.ground.pull / self.run.device_lr)
+            weight = None if self.run.ground.steps else self.run.ground.pull / self.run.device_lr
+            found = pulls(seen, leader, weight)
             replies = {device: torch.cat([reply, found[device]]) for device, reply in replies.items()}
         return replies
 

@@ -260,9 +260,15 @@ def test_the_pull_to_class_means_is_the_gradient_it_says_it_is():
 
 def test_common_ground_holds_the_halves_together(source):
     loose = replace(QUICK, server_loss="balanced", device_loss="prior")
-    held = replace(loose, ground=Ground(probes=4))
-    apart = [train(run, source, seed=0, rounds=20, setting=TINY)["apart"] for run in (loose, held)]
+    held, met = (replace(loose, ground=Ground(probes=4, steps=steps)) for steps in (0, 4))
+    apart = [train(run, source, seed=0, rounds=20, setting=TINY)["apart"] for run in (loose, held, met)]
     assert apart[1] < apart[0] / 2
+    assert apart[2] < apart[1] / 2
+
+
+def test_what_was_added_to_the_study_later_leaves_earlier_runs_what_they_were():
+    assert "steps" not in GROUND.settings()["ground"]
+    assert replace(GROUND, ground=Ground(steps=4)).settings()["ground"]["steps"] == 4
 
 
 def test_all_devices_drawn_at_random_are_all_devices(source):
