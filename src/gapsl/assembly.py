@@ -29,7 +29,6 @@ from gapsl.data import (
     make_transform,
 )
 from gapsl.data.download import Progress
-from gapsl.data.label_distance import excess_distance
 from gapsl.data.probes import Probes
 from gapsl.errors import InputError
 from gapsl.halves import Half
@@ -255,14 +254,6 @@ def make_device(
         device = HeadedDevice(device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds))
     counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
     return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
-
-
-def with_useful_probes(config: Config, source: Source, partition: Partition) -> Config:
-    """Leave probes out where all devices have the same label mix: better every row is a sample."""
-    counts = partition.label_counts(source.train.labels, len(source.classes))
-    if config.probes and config.probe_skew and excess_distance(counts) < config.probe_skew:
-        return config.model_copy(update={"probes": 0})
-    return config
 
 
 def make_probes(config: Config, source: Source) -> Probes | None:

@@ -27,7 +27,6 @@ from gapsl.assembly import (
     take_model,
     take_partition,
     take_source,
-    with_useful_probes,
 )
 from gapsl.data import Partition, Source, make_evaluation_transform
 from gapsl.data.download import Progress
@@ -93,10 +92,6 @@ def prepare(
         raise InputError(
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
         )
-    identity = run_identity(config, source.fingerprint, partition)
-    asked = config.probes
-    if not own_data:
-        config = with_useful_probes(config, source, partition)
     present = participants(config.devices, config.participation)
 
     def epoch(samples: int) -> int:
@@ -144,8 +139,7 @@ def prepare(
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
-        identity=identity,
-        note="label mixes are alike, so probes are left out" if asked and not config.probes else "",
+        identity=run_identity(config, source.fingerprint, partition),
         calibration=losses.calibration,
         common_ground=make_common_ground(config),
     )

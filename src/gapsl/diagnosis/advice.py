@@ -5,9 +5,9 @@ A function returns nothing where its advice is followed already or does not appl
 
 from __future__ import annotations
 
-from gapsl.data.label_distance import MILD, excess_distance
 from gapsl.diagnosis.evidence import Evidence
 from gapsl.diagnosis.finding import Advice
+from gapsl.diagnosis.label_distance import MILD, excess_distance
 from gapsl.training.config import flat, preset
 
 # What of the preset `recommended` works against label skew, whichever method it is used with.

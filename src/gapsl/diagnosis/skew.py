@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gapsl.data.label_distance import (
+from gapsl.diagnosis import advice
+from gapsl.diagnosis.evidence import Evidence
+from gapsl.diagnosis.finding import Finding, Severity
+from gapsl.diagnosis.label_distance import (
     MILD,
     STRONG,
     chance_distance,
@@ -12,9 +15,6 @@ from gapsl.data.label_distance import (
     effective_classes,
     excess_distance,
 )
-from gapsl.diagnosis import advice
-from gapsl.diagnosis.evidence import Evidence
-from gapsl.diagnosis.finding import Finding, Severity
 from gapsl.diagnosis.wording import NAMED, capital, classes, percent
 
 LONE = 0.9  # of a class's samples on one device: with strays elsewhere it still is that device's class

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from gapsl.assembly import take_partition, take_source, with_useful_probes
+from gapsl.assembly import take_partition, take_source
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.place import DataPlace, HeldOut
 from gapsl.training.config import make_config, merge
@@ -18,7 +18,6 @@ def shared_place(welcome: wire.Welcome, data_dir: str | None) -> DataPlace:
     config = make_config(merge(json.loads(welcome.config), own))
     source = take_source(config, None)
     partition = take_partition(config, source, None)
-    config = with_useful_probes(config, source, partition)
     sets = {
         wire.Evaluate.TEST: HeldOut(source.test, np.arange(len(source.test)), labelled=False),
         wire.Evaluate.VALIDATION: HeldOut(source.train, partition.validation, labelled=False),

@@ -124,9 +124,6 @@ class Config(BaseModel):
     probes: int = Field(
         0, ge=0, description="rows of a batch that are the same pictures for all devices, to agree on"
     )
-    probe_skew: float = Field(
-        0.1, ge=0, le=1, description="how different label mixes must be (0 to 1), beyond chance, for probes"
-    )
     probe_steps: int = Field(
         0,
         ge=0,

@@ -48,7 +48,6 @@ class Training:
     identity: str  # what makes this run this run: its settings and its data
     calibration: PriorCalibration | None = None  # part of the loss, told of every label that arrives
     common_ground: CommonGround | None = None  # what holds the devices' halves together, if anything does
-    note: str = ""  # what a person should know before the first round
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
@@ -113,8 +112,6 @@ class Training:
         )
         for observer in self.observers:
             observer.started(started)
-            if self.note and self.round == 0:
-                observer.warned(self.note)
         try:
             while True:
                 try:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from constructed import EVEN, ONE_CLASS_EACH, healthy, settings_of
 
-from gapsl.data.label_distance import chance_distance, distances, effective_classes
 from gapsl.diagnosis import Severity
+from gapsl.diagnosis.label_distance import chance_distance, distances, effective_classes
 from gapsl.diagnosis.skew import label_skew, lone_classes
 
 

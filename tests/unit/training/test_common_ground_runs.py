@@ -162,7 +162,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(InputError, match="pictures"):
         gapsl.train(
             model="mlp", dataset=(flat, flat), devices=2, partition="iid", batch_size=4, probes=2,
-            probe_skew=0, rounds=1,
+            rounds=1,
         )  # fmt: skip
 
 
@@ -208,31 +208,3 @@ def test_balance_needs_the_cross_entropy():
     with pytest.raises(InputError, match="balance = none"):
         gapsl.train(dataset="digits", balance="classes", loss=own, rounds=1)
     trained(method="psl", balance="classes", **{**SKEWED, "rounds": 2})
-
-
-def test_probes_are_left_out_where_all_devices_have_the_same_label_mix():
-    alike = {**SKEWED, "partition": "iid", "rounds": 3}
-    asked = trained(method="psl", **alike, **TIED)
-    same_state(server_state(asked), server_state(trained(method="psl", **alike)))
-    assert "label mixes are alike" in asked.note
-    insisted = prepared(method="psl", **alike, **TIED, probe_skew=0)
-    assert all(-1 in upload.labels for upload in uploads(insisted))
-    assert not insisted.note
-
-
-def test_whether_probes_are_used_is_said_once_and_decided_again_alike_on_resume(tmp_path):
-    class Ear(gapsl.training.observers.Observer):
-        def __init__(self):
-            self.heard = []
-
-        def warned(self, message):
-            self.heard.append(message)
-
-    settings = {**SKEWED, **TIED, "partition": "iid", "dataset": "digits", "method": "psl", "rounds": 4}
-    settings["checkpoint_every"], ear = 2, Ear()
-    whole = gapsl.train(out=tmp_path / "whole", **settings)
-    calls = iter(range(1, 100))
-    gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 2, observers=[ear], **settings)
-    resumed = gapsl.resume(tmp_path / "cut", observers=[ear])
-    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
-    assert len(ear.heard) == 1
