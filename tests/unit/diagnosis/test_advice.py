@@ -75,14 +75,15 @@ def test_of_the_preset_only_what_is_not_on_is_advised() -> None:
     whole = preset("recommended")
     assert advised(**whole) == {}
     assert advised(**merge(whole, {"probes": 0})) == {"probes": 2}
+    assert advised(**merge(whole, {"probe_steps": 0})) == {"probe_steps": 4}, "a pull is weaker"
     assert advised(**merge(whole, {"calibration_for": "both"})) == {"calibration_for": "devices"}
-    others = {"method": "gapsl", "probes": 4, "probe_pull": 0.1, "device_optimizer": {"lr": 1e-4}}
+    others = {"method": "gapsl", "probes": 4, "probe_steps": 8, "device_optimizer": {"lr": 1e-4}}
     assert advised(**merge(whole, others)) == {}, "all corrections are on, the rest is a choice"
 
 
 def test_nothing_of_the_preset_is_advised_that_a_run_would_refuse_or_not_use() -> None:
     for settings in ({"norm": "batch"}, {"custom": {"dataset": "tuple"}}, {"custom": {"model": "Mine"}}):
-        assert advised(**settings) == {k: v for k, v in advised().items() if k != "probes"}
+        assert advised(**settings) == {k: v for k, v in advised().items() if not k.startswith("probe")}
     assert "device_optimizer" not in advised(device_optimizer={"name": "adamw", "lr": 1e-4})
     losses = {"calibration": "prior", "calibration_for": "devices", "balance": "classes"}
     for method in ("sfl", "vanilla"):
