@@ -10,7 +10,9 @@ from torch.func import functional_call
 
 from gapsl.alignment.curvature import finite_step
 from gapsl.halves import Half
+from gapsl.strategies.passes import all_finite
 
+FARTHEST = 0.1  # of the length of the weights, in one round
 TINY = 1e-30
 
 
@@ -24,6 +26,10 @@ def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
     optimizer.
     """
     change = smallest_change(half, inputs, way, steps)
+    if not all_finite(change):  # a half that has gone astray is the loss's matter
+        return
+    # Beyond that, what holds to first order says nothing.
+    change *= min(1.0, FARTHEST * float(half.flat().norm()) / max(float(change.norm()), TINY))
     with torch.no_grad():
         for parameter, piece in zip(half.parameters, half.views(change), strict=True):
             parameter.add_(piece)
@@ -58,10 +64,13 @@ def smallest_change(half: Half, inputs: Tensor, way: Tensor, steps: int) -> Tens
     for _ in range(steps):
         slope = transposed(left)
         steepness = float(slope.square().sum())
-        direction = slope + steepness / before * direction
-        if not direction.any():  # nothing is left that a change of weights could close
+        if steepness == 0:  # nothing is left that a change of weights could close
             break
+        direction = slope + steepness / before * direction
         moves = forward(direction)
-        share = steepness / max(float(moves.square().sum()), TINY)
+        # The products with what is left are the steepness, so a direction moves outputs at least as far as
+        # the second says: where a difference of two forwards says less, it is rounding.
+        moved = max(float(moves.square().sum()), steepness**2 / float(left.square().sum()))
+        share = steepness / moved
         change, left, before = change + share * direction, left - share * moves, steepness
     return change

@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from gapsl.halves import Half
-from gapsl.training.meeting import meet, smallest_change
+from gapsl.training.meeting import FARTHEST, meet, smallest_change
 
 
 def half_of(*layers):
@@ -101,3 +101,20 @@ def test_dropout_makes_no_difference_and_draws_nothing():
     first, second = (smallest_change(half, inputs, way, 4) for _ in range(2))
     assert torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_half_whose_outputs_hardly_move_is_not_thrown_far():
+    half, (inputs, _) = half_of(nn.Linear(3, 2), nn.Tanh()), inputs_and_way()
+    with torch.no_grad():
+        half.model[0].bias.fill_(12.0)  # where the outputs are flat
+    before = half.flat()
+    meet(half, inputs, torch.ones(3, 2, dtype=torch.float64), 4)
+    assert (half.flat() - before).norm() == pytest.approx(FARTHEST * before.norm().item())
+
+
+@pytest.mark.parametrize("trouble", [float("inf"), float("nan")])
+def test_a_way_that_is_not_finite_is_not_gone(trouble):
+    half, (inputs, way) = half_of(), inputs_and_way()
+    before = half.flat()
+    meet(half, inputs, torch.full_like(way, trouble), 4)
+    assert torch.equal(half.flat(), before)
