@@ -238,7 +238,8 @@ class RemoteFleet:
         while not any(line.session is not None for line in self._lines.values()):
             self.post.next()
         ready = self._lines[device].ready
-        assert ready is not None
+        if ready is None:  # it has not come back since the server was started again
+            raise Away(f"{self._lines[device].name} is away")
         size = ready.test_samples if what == wire.Evaluate.OWN else self._sizes[what]
         labels = self._agreed.labels if what == wire.Evaluate.OWN and not self.headed else range(0)
         given = self._sets[what]() if what in self._sets else None

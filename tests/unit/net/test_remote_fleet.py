@@ -16,7 +16,7 @@ from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
 from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import Exchange, Reply
-from gapsl.training.fleet import Rewind, Stopped
+from gapsl.training.fleet import Away, Rewind, Stopped
 
 NAMES = ("cam", "mic")
 READY = {"samples": 3, "label_counts": [1, 2], "batches_per_pass": 1}
@@ -322,6 +322,13 @@ def test_the_server_knows_how_many_rows_an_evaluation_set_has():
     assert [len(rows) for rows in told.fleet.probe("test", 0)] == [8, 3]
     session = told.sessions[0]
     assert session._due is None or session._due.tensor.shape == (3, 5)
+
+
+def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away():
+    told = Told("fraction:0.5").begin()
+    told.fleet._lines[1].session = told.fleet._lines[1].ready = None
+    with pytest.raises(Away, match="mic is away"):
+        list(told.fleet.probe("test", 1))
 
 
 # --- a device that hangs
