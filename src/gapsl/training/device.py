@@ -12,7 +12,7 @@ from gapsl.halves import Half, digest
 from gapsl.strategies.exchange import Reply, Upload
 from gapsl.strategies.passes import all_finite
 from gapsl.streams import global_stream
-from gapsl.training.meeting import meet
+from gapsl.training.meeting import learn_and_meet
 
 NO_LABEL = -1  # of a probe
 
@@ -107,10 +107,7 @@ class Device:
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
             gradient = torch.empty_like(sent).copy_(gradient)
         if self._common is not None:
-            own = len(sent) - len(self._common)
-            torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
-            # The gradient above is that of the weights as they were, and so is the way to the leader.
-            meet(self.half, self._common, -gradient[own:], self.probe_steps)
+            learn_and_meet(self.half, sent, gradient, self._common, self.probe_steps)
         else:
             torch.autograd.backward(sent, gradient)
         self.half.step(round)

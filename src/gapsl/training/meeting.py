@@ -16,6 +16,16 @@ FARTHEST = 0.1  # of the length of the weights, in one round
 TINY = 1e-30
 
 
+def learn_and_meet(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
+    """Give a half the gradients of its own rows, and lead it to where the last rows, those of the probes, say.
+
+    Both are of the weights as they were when the activations were sent.
+    """
+    own = len(sent) - len(probes)
+    torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
+    meet(half, probes, -gradient[own:], steps)
+
+
 def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
     """Change a half's weights so that its outputs for these inputs go this way, as far as steps bring them.
 
