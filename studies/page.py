@@ -7,13 +7,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gapsl.experiments.report.claims.comparing import told
+from gapsl.experiments.report.spread import Values, minus
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 
 Record = Mapping[str, Any]
 
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("devices %", "device_mean", lambda value: f"{100 * value:.1f}"),
     ("worst device %", "device_min", lambda value: f"{100 * value:.1f}"),
     ("ensemble %", "ensemble", lambda value: f"{100 * value:.1f}"),
     ("merged %", "merged", lambda value: f"{100 * value:.1f}"),
@@ -21,7 +22,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("drift", "drift", lambda value: f"{value:.3f}"),
     ("apart", "apart", lambda value: f"{value:.3f}"),
 )
-GONE = Group("No longer in the catalogue", "Stored results of runs that are not made any more.")
+GONE = Group("No longer in the catalogue", "Stored results of runs that are not made any more.", base="")
 
 
 def write_page(records: Sequence[Record]) -> str:
@@ -32,7 +33,9 @@ def write_page(records: Sequence[Record]) -> str:
         own = [r for r in records if known.get(r["name"], "") == key]
         beside = [r for r in records if r["name"] in group.beside]
         if own:
-            parts.append(f"## {group.title}\n\n{group.caption}\n\n{table([*beside, *own], known)}")
+            parts.append(
+                f"## {group.title}\n\n{group.caption}\n\n{table([*beside, *own], known, group.base)}"
+            )
     return "\n\n".join(parts) + "\n"
 
 
@@ -64,8 +67,9 @@ validation pictures, and some settings were chosen by them. The comparison of th
   loss is the server's over the last tenth of the rounds: a plain, a balanced and a calibrated one do not
   compare.
 - **Seeds**: {", ".join(map(str, seeds))}; a row says how many of them it has. They draw the partition, too.
-  ± is the standard deviation over seeds. The held-out pictures alone leave a standard error of up to
-  {error:.1f} points for one model, so small differences between two rows mean nothing.
+  ± is the standard deviation over seeds; a difference is paired by seed, with its 95 % interval by
+  Student's t where there are three. The held-out pictures alone leave a standard error of up to
+  {error:.1f} points for one model.
 - **Commits**: {commits}."""
 
 
@@ -75,21 +79,33 @@ def short(commit: str | None) -> str:
     return f"`{number[:9]}{plus}{changes}`"
 
 
-def table(records: Sequence[Record], known: Mapping[str, str]) -> str:
+def table(records: Sequence[Record], known: Mapping[str, str], base: str) -> str:
     """Return a table with a row for every run and number of rounds, in the catalogue's order."""
     order = {name: place for place, name in enumerate(known)}
     why = {run.name: run.why for run in CATALOGUE}
-    rows: dict[tuple[str, int], list[Record]] = {}
+    rows: dict[tuple[str, int], dict[int, Record]] = {}
     for record in records:
-        rows.setdefault((record["name"], record["rounds"]), []).append(record)
-    titles = ["run", "rounds", "seeds", *(title for title, _, _ in COLUMNS), "why"]
+        rows.setdefault((record["name"], record["rounds"]), {})[record["seed"]] = record
+    compared = f"− `{base}`" if base else "difference"
+    titles = ["run", "rounds", "seeds", "devices %", compared, *(title for title, _, _ in COLUMNS), "why"]
     lines = [titles, ["---"] * len(titles)]
     for (name, rounds), found in sorted(
         rows.items(), key=lambda row: (order.get(row[0][0], len(order)), row[0])
     ):
-        numbers = [spread([r[key] for r in found], shown) for _, key, shown in COLUMNS]
-        lines.append([f"`{name}`", str(rounds), str(len(found)), *numbers, why.get(name, "")])
+        accuracy = accuracies(found)
+        lead = minus(accuracy, accuracies(rows.get((base, rounds), {}))) if name != base else {}
+        numbers = [spread([r[key] for r in found.values()], shown) for _, key, shown in COLUMNS]
+        devices = spread(list(accuracy.values()), lambda value: f"{value:.1f}")
+        lines.append(
+            [f"`{name}`", str(rounds), str(len(found)), devices, told(lead) if lead else "", *numbers,
+             why.get(name, "")]
+        )  # fmt: skip
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def accuracies(found: Mapping[int, Record]) -> Values:
+    """Return the accuracy of the devices on average, in percent, by seed."""
+    return {seed: 100 * record["device_mean"] for seed, record in found.items()}
 
 
 def spread(values: Sequence[float], shown: Callable[[float], str]) -> str:

@@ -32,7 +32,7 @@ class Weighting:
 class Ground:
     """Common ground: probes beside the batch, and a pull towards what the leaders make of them."""
 
-    probes: int = 8
+    probes: int = 2
     pull: float = 0.03  # times 1 / device_lr: a step covers the same share of the way at every rate
     leaders: float = 1.0  # the share of the devices that lead
     at_random: bool = False  # they are drawn, not those that agree most
@@ -64,17 +64,9 @@ class Run:
     tau: float = 1.0  # how much of the label frequencies the prior-calibrated loss takes out
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes the run what it is; what was added later counts where it is used."""
+        """Return what makes the run what it is."""
         described = {"name", "group", "why", "length"}
-        found = {key: value for key, value in asdict(self).items() if key not in described}
-        if found["ground"] is not None:
-            found["ground"] = used(found["ground"], steps=0)
-        return used(found, cut_norm=False, pretrained=0, tau=1.0)
-
-
-def used(settings: dict[str, Any], **later: Any) -> dict[str, Any]:
-    """Return settings without those added later that are as if they were not there."""
-    return {key: value for key, value in settings.items() if key not in later or value != later[key]}
+        return {key: value for key, value in asdict(self).items() if key not in described}
 
 
 @dataclass(frozen=True)
@@ -83,7 +75,8 @@ class Group:
 
     title: str
     caption: str
-    beside: tuple[str, ...] = ()  # runs of other groups that its own are to be compared with
+    base: str  # the run that the others of the group are compared with
+    beside: tuple[str, ...] = ()  # runs of other groups that are shown with its own
 
 
 GROUPS = {
@@ -91,29 +84,41 @@ GROUPS = {
         "Baselines",
         "What is there without any remedy: halves of their own at several learning rates, halves that never "
         "move, and halves that are averaged, which private halves are not allowed to be.",
+        "frozen",
     ),
     "calibration": Group(
         "Prior calibration",
         "Both halves descend a loss on logits shifted by the log of the device's label frequencies.",
+        "psl-1e-3",
         ("psl-1e-3", "frozen"),
     ),
     "drift": Group(
         "Drift control",
         "Each row adds one way of keeping the halves together to `psl-prior-3e-4`.",
+        "psl-prior-3e-4",
         ("psl-prior-3e-4", "frozen-prior"),
     ),
     "selection": Group(
         "Selection",
         "Each row adds exclusion of devices by the angles of their gradients to `psl-prior-3e-4`: first as "
         "GAPSL has it, without its regulariser, then with one thing changed.",
+        "psl-prior-3e-4",
         ("psl-prior-3e-4", "frozen-prior"),
     ),
     "ground": Group(
         "Common ground",
-        "The server's loss is class-balanced, the devices descend the prior-calibrated one and are pulled "
-        "towards what their leaders make of common probes; each row changes one thing about `ground-3e-4`. "
-        "`meet`: they solve for the way there instead. The last ones train twice as long.",
+        "The server's loss is class-balanced, the devices descend the prior-calibrated one and solve for the "
+        "way to what all make of two common probes. Each row changes one thing about `meet`; the last ones "
+        "train twice as long.",
+        "meet",
         ("frozen-balanced", "sync-balanced-1e-3"),
+    ),
+    "on-top": Group(
+        "Selection on common ground",
+        "Halves that agree, and GAPSL's selection on the server's gradients on top: each row adds one thing "
+        "to `meet`. A device that is left out still goes to its leader on the probes.",
+        "meet",
+        ("meet",),
     ),
 }
 
@@ -130,16 +135,18 @@ def variants(base: Run, group: str) -> Callable[..., Run]:
 PLAIN = Run("psl-1e-3", "baselines", "Halves of their own, slower.")
 PRIOR = replace(PLAIN, name="psl-prior-3e-4", group="calibration", why="At a slower rate: the base of drift "
                 "control and selection.", server_loss="prior", device_lr=3e-4)  # fmt: skip
-GROUND = Run("ground-3e-4", "ground", "The base: everybody leads.", device_lr=3e-4, server_loss="balanced",
-             device_loss="prior", ground=Ground())  # fmt: skip
 FROZEN = (0.0, 0.0)
 MEETING = Ground(steps=4)
+MEET = Run("meet", "ground", "The base: everybody leads, four steps of solving.", server_loss="balanced",
+           device_loss="prior", ground=MEETING)  # fmt: skip
+PULL = replace(MEET, device_lr=3e-4, ground=Ground(probes=8))
 
 _baseline = variants(PLAIN, "baselines")
 _calibrated = variants(PRIOR, "calibration")
 _held = variants(PRIOR, "drift")
 _selected = variants(PRIOR, "selection")
-_grounded = variants(GROUND, "ground")
+_grounded = variants(MEET, "ground")
+_on_top = variants(MEET, "on-top")
 
 CATALOGUE = (
     _baseline("psl-1e-2", "Halves of their own, at a usual learning rate.", device_lr=1e-2),
@@ -152,9 +159,8 @@ CATALOGUE = (
     _baseline("sfl-1e-2", "SFL v1: a server copy per device, both halves averaged.", device_lr=1e-2,
               average_every=10, server_copies=True),
     _baseline("sfl-1e-3", "The same, slower.", average_every=10, server_copies=True),
-    _baseline("sync-1e-2", "The bound: halves averaged every round, so that there is no drift.",
-              device_lr=1e-2, average_every=1),
-    _baseline("sync-1e-3", "The same, slower.", average_every=1),
+    _baseline("sync-1e-3", "The bound: halves averaged every round, so that there is no drift.",
+              average_every=1),
     _baseline("sync-balanced-1e-3", "The bound with a class-balanced loss.", average_every=1,
               server_loss="balanced"),
     #
@@ -163,8 +169,7 @@ CATALOGUE = (
     _calibrated("psl-prior-3e-5", "Halves that hardly move.", device_lr=3e-5),
     _calibrated("frozen-prior", "What calibration does to the server alone.", trained=FROZEN),
     #
-    _held("prox-0.01", "A weak pull towards the common start.", prox=0.01),
-    _held("prox-0.1", "A stronger pull.", prox=0.1),
+    _held("prox-0.1", "A pull towards the common start.", prox=0.1),
     _held("prox-1", "A pull that should dominate.", prox=1.0),
     _held("freeze-late", "The halves train in the first fifth of the rounds only.", trained=(0.0, 0.2)),
     _held("freeze-early", "They stand still in the first fifth, while the server finds its way.",
@@ -192,43 +197,38 @@ CATALOGUE = (
     _selected("exclusion-leader-0.9", "A leader found in running means, which are less noisy.",
               judging=Selection(leader_decay=0.9)),
     #
-    _grounded("ground-1e-3", "Faster halves, a weaker pull.", device_lr=1e-3),
-    GROUND,
-    _grounded("ground-1e-4", "Slower halves, a stronger pull.", device_lr=1e-4),
-    _grounded("ground-half", "The half of the devices that agrees most leads.", ground=Ground(leaders=0.5)),
-    _grounded("ground-fifth", "A fifth of them leads.", ground=Ground(leaders=0.2)),
-    _grounded("ground-random", "Half of them, drawn anew every round, leads: is it who leads that matters?",
-              ground=Ground(leaders=0.5, at_random=True)),
-    _grounded("ground-pull-0.1", "A pull three times as strong.", ground=Ground(pull=0.1)),
-    _grounded("ground-pull-0.3", "Ten times as strong.", ground=Ground(pull=0.3)),
-    _grounded("ground-no-pull", "Without the pull; the probes are in no loss, so without them, too.",
-              ground=None),
-    _grounded("ground-no-prior", "Devices descend the server's loss.", device_loss=None),
-    _grounded("ground-tau-0.7", "Devices' label frequencies taken out in part.", tau=0.7),
-    _grounded("ground-tau-1.3", "More than taken out.", tau=1.3),
-    _grounded("ground-sync-1e-3", "The bound: halves averaged every round instead of pulled.", device_lr=1e-3,
-              ground=None, average_every=1),
-    _grounded("ground-no-balance", "The server's loss is plain.", server_loss="plain"),
-    _grounded("meet-1e-3", "Devices solve for the way to the leader, by four steps.", device_lr=1e-3,
-              ground=MEETING),
-    _grounded("meet-1e-2", "Faster halves.", device_lr=1e-2, ground=MEETING),
-    _grounded("meet-1e-4", "Slower halves.", device_lr=1e-4, ground=MEETING),
-    _grounded("meet-1", "One step.", device_lr=1e-3, ground=replace(MEETING, steps=1)),
-    _grounded("meet-8", "Eight steps.", device_lr=1e-3, ground=replace(MEETING, steps=8)),
-    _grounded("meet-2-probes", "With two probes instead of eight.", device_lr=1e-3,
-              ground=replace(MEETING, probes=2)),
-    _grounded("meet-half", "The half of the devices that agrees most leads.", device_lr=1e-3,
+    MEET,
+    _grounded("meet-1e-2", "Faster halves.", device_lr=1e-2),
+    _grounded("meet-1e-4", "Slower halves.", device_lr=1e-4),
+    _grounded("meet-1-step", "One step.", ground=replace(MEETING, steps=1)),
+    _grounded("meet-8-steps", "Eight steps.", ground=replace(MEETING, steps=8)),
+    _grounded("meet-8-probes", "Eight probes.", ground=replace(MEETING, probes=8)),
+    _grounded("meet-half", "The half of the devices that agrees most leads.",
               ground=replace(MEETING, leaders=0.5)),
-    _grounded("meet-no-prior", "Devices descend the server's loss.", device_lr=1e-3, ground=MEETING,
-              device_loss=None),
-    _grounded("meet-1e-3-twice", "Twice the rounds.", device_lr=1e-3, ground=MEETING, length=2),
-    _grounded("ground-cut-norm", "Normalised at the cut.", cut_norm=True),
-    _grounded("ground-pretrained", "From a start that can tell how drawn pictures are turned.",
-              pretrained=500),
+    _grounded("meet-random", "Half of them, drawn anew every round, leads: is it who leads that matters?",
+              ground=replace(MEETING, leaders=0.5, at_random=True)),
+    replace(PULL, name="pull", why="A pull in the gradient instead of solving, with eight probes."),
+    replace(PULL, name="pull-strong", why="A pull three times as strong.", ground=Ground(probes=8, pull=0.1)),
+    _grounded("apart", "Neither; the probes are in no loss, so without them, too.", ground=None),
+    _grounded("apart-1e-4", "The same with slower halves, which drift less.", ground=None, device_lr=1e-4),
+    _grounded("together", "The bound: halves averaged every round, no probes.", ground=None,
+              average_every=1),
+    _grounded("meet-no-prior", "Devices descend the server's loss.", device_loss=None),
+    _grounded("meet-tau-0.7", "Devices' label frequencies taken out in part.", tau=0.7),
+    _grounded("meet-tau-1.3", "More than taken out.", tau=1.3),
+    _grounded("meet-no-balance", "The server's loss is plain.", server_loss="plain"),
+    _grounded("meet-cut-norm", "Normalised at the cut.", cut_norm=True),
+    _grounded("meet-pretrained", "From a start that can tell how drawn pictures are turned.", pretrained=500),
     _grounded("frozen-pretrained", "Halves that never move from that start.", pretrained=500, trained=FROZEN,
               device_loss=None, ground=None),
-    _grounded("ground-3e-4-twice", "Twice the rounds.", length=2),
-    _grounded("ground-1e-4-twice", "Slower halves, twice the rounds.", device_lr=1e-4, length=2),
+    _grounded("meet-twice", "Twice the rounds.", length=2),
+    _grounded("together-twice", "The bound, twice the rounds.", ground=None, average_every=1, length=2),
     _grounded("frozen-balanced-twice", "Halves that never move, twice the rounds.", trained=FROZEN, length=2,
               device_loss=None, ground=None),
+    #
+    _on_top("meet-exclusion", "As GAPSL has it.", judging=Selection()),
+    _on_top("meet-exclusion-wide", "A wide threshold: few are left out.", judging=Selection(eta=-1.0)),
+    _on_top("meet-exclusion-body", "Angles without the classifier.", judging=Selection(classifier=False)),
+    _on_top("meet-cosine", "Everybody counts, by the cosine to the leader.",
+            judging=Weighting(on_server=True)),
 )  # fmt: skip

@@ -95,7 +95,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data-dir", help="the folder with CIFAR-10, or where it is downloaded to")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these runs; * is a wildcard")
     parser.add_argument("--seeds", default="0", help="for example 0,1,2")
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=600)
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", action="store_true", help="write the page from what is stored and stop")
     return parser.parse_args(arguments)

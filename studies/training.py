@@ -17,7 +17,7 @@ from gapsl.data.transform import crop_flip
 from gapsl.halves import Half, average, weights_of
 from gapsl.strategies.common_ground import apart, leader_of, members_of, pulls, scores_of
 from gapsl.streams import global_stream, random_subset, torch_stream
-from gapsl.training.meeting import meet
+from gapsl.training.meeting import learn_and_meet
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
 from studies.task import FAST, Losses, Setting, build
@@ -140,12 +140,11 @@ class Training:
 
     def answered(self, half: Half, sent: Tensor, reply: Tensor, probes: Tensor | None = None) -> None:
         """Give a half the gradients of its own rows; at the probes it is pulled, or solves for the way."""
-        ground, own = self.run.ground, self.setting.batch_size
+        ground = self.run.ground
         if ground is None or not ground.steps or probes is None:
-            sent.backward(reply)  # type: ignore[no-untyped-call]
-            return
-        torch.autograd.backward(sent, torch.cat([reply[:own], torch.zeros_like(reply[own:])]))
-        meet(half, probes.contiguous(memory_format=FAST), -reply[own:], ground.steps)
+            torch.autograd.backward(sent, reply)
+        else:
+            learn_and_meet(half, sent, reply, probes.contiguous(memory_format=FAST), ground.steps)
 
     def serve(self, round: int, activations: Sequence[Tensor], labels: Tensor) -> dict[int, Tensor]:
         """Step on the server and return the devices' own gradients at the cut; who has none, skips."""
@@ -198,7 +197,8 @@ class Training:
             leader = leader_of(seen, self.leaders(round, self.run.ground, seen))
             weight = None if self.run.ground.steps else self.run.ground.pull / self.run.device_lr
             found = pulls(seen, leader, weight)
-            replies = {device: torch.cat([reply, found[device]]) for device, reply in replies.items()}
+            nothing = torch.zeros_like(sent[0][:own])  # who was left out of the round is led all the same
+            replies = {d: torch.cat([replies.get(d, nothing), found[d]]) for d in seen}
         return replies
 
     def leaders(self, round: int, ground: Ground, seen: dict[int, Tensor]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from gapsl.errors import InputError
 from studies import judging, small_net
 from studies.judging import Excluding, Running
 from studies.page import write_page
-from studies.runs import CATALOGUE, GROUND, GROUPS, PLAIN, PRIOR, Ground, Selection, Weighting
+from studies.runs import CATALOGUE, GROUPS, MEET, MEETING, PLAIN, PRIOR, Ground, Selection, Weighting
 from studies.task import Setting, small_pictures
 from studies.training import ClassMeans, Training, train
 
@@ -266,15 +266,10 @@ def test_common_ground_holds_the_halves_together(source):
     assert apart[2] < apart[1] / 2
 
 
-def test_what_was_added_to_the_study_later_leaves_earlier_runs_what_they_were():
-    assert "steps" not in GROUND.settings()["ground"]
-    assert replace(GROUND, ground=Ground(steps=4)).settings()["ground"]["steps"] == 4
-
-
 def test_all_devices_drawn_at_random_are_all_devices(source):
-    drawn = replace(GROUND, ground=Ground(at_random=True))
-    same(trained(GROUND, source), trained(drawn, source), **EXACT)
-    half = replace(GROUND, device_lr=0.01, ground=Ground(leaders=0.5, at_random=True))
+    drawn = replace(MEET, ground=replace(MEETING, at_random=True))
+    same(trained(MEET, source), trained(drawn, source), **EXACT)
+    half = replace(MEET, device_lr=0.01, ground=replace(MEETING, leaders=0.5, at_random=True))
     training = trained(half, source)
     seen = {device: torch.randn(2, 2) for device in range(3)}
     led = {training.leaders(round, half.ground, seen) for round in range(20)}
@@ -385,6 +380,30 @@ def test_rows_are_means_over_seeds_and_lengths_are_kept_apart():
     assert "| `frozen` | 20 | 1 | 10.0 |" in page
     assert "**Seeds**: 0, 1;" in page
     assert "## Common ground" not in page
+
+
+def test_rows_are_compared_with_their_base_seed_by_seed_at_the_same_length():
+    base = [record("meet", seed, device_mean=0.40 + seed / 100) for seed in range(3)]
+    other = [record("meet-half", seed, device_mean=0.38 + seed / 100) for seed in range(3)]
+    page = write_page([*base, *other, record("meet-twice", 0, 2000), record("meet-1e-2", 5)])
+    assert "| `meet-half` | 1000 | 3 | 39.0 ± 1.0 | −2.0 (−2.0 to −2.0; 3 seeds) |" in page
+    assert "| `meet` | 1000 | 3 | 41.0 ± 1.0 |  |" in page  # with itself it is not compared
+    assert "| `meet-twice` | 2000 | 1 | 25.0 |  |" in page  # there is no base as long
+    assert "| `meet-1e-2` | 1000 | 1 | 25.0 |  |" in page  # nor one with this seed
+
+
+def test_who_is_left_out_of_a_round_still_goes_to_its_leader(source):
+    run = replace(MEET, device_lr=0.01, judging=Selection())
+    training = trained(run, source)
+    labels = torch.zeros(3, TINY.batch_size, dtype=torch.long)
+    sent = [torch.randn(TINY.batch_size + 2, 4, 3, 3) for _ in range(3)]
+    reply = torch.randn(TINY.batch_size, 4, 3, 3)
+    found = training.led(1, {1: reply}, sent, labels)
+    leader = torch.stack(sent)[:, TINY.batch_size :].mean(0)
+    assert torch.equal(found[1][: TINY.batch_size], reply)
+    for device in (0, 2):
+        assert not found[device][: TINY.batch_size].any()
+        assert torch.allclose(found[device][TINY.batch_size :], sent[device][TINY.batch_size :] - leader)
 
 
 def test_what_the_command_line_lists_and_writes(tmp_path, monkeypatch, capsys):
