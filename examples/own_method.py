@@ -23,9 +23,9 @@ class LevelPsl(gapsl.Parallel):
         """Row i of `gradients` (S, d) belongs to contribution i."""
         lengths = gradients.norm(dim=1)
         gradients *= (lengths.median() / lengths).clamp(max=1.0)[:, None]
-        count = len(contributions)
-        self.server.half.step(round, self.reduce(gradients, range(count)))
-        replies = {c.device: self.reply(c.activation_gradient, count) for c in contributions}
+        everybody = [c.device for c in contributions]
+        self.server.half.step(round, self.reduce(gradients, contributions))
+        replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
         return Outcome(replies, losses={c.device: c.loss for c in contributions})
 
 

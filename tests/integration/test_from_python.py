@@ -122,9 +122,10 @@ def test_a_method_is_one_class_and_one_call() -> None:
         def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
             loudest = int(gradients.norm(dim=1).argmax())
             self.server.half.step(round, gradients[loudest].clone())
-            replies = {c.device: self.reply(c.activation_gradient, 1) for c in contributions}
+            alone = contributions[loudest].device
+            replies = {c.device: self.reply(c.activation_gradient, c.device, [alone]) for c in contributions}
             losses = {c.device: c.loss for c in contributions}
-            return Outcome(replies, losses, details={"loudest": contributions[loudest].device})
+            return Outcome(replies, losses, details={"loudest": alone})
 
     name = f"loudest-{id(Loudest)}"
     gapsl.register_method(name, Loudest)

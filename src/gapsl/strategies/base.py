@@ -22,6 +22,9 @@ from gapsl.halves import Half
 from gapsl.strategies.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
 from gapsl.strategies.passes import Contribution, Passes
 
+# How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
+Reduction = Literal["mean", "samples", "sum"]
+
 
 class Parameters(BaseModel):
     """A method's own settings, typed and validated; a method without any uses this as it is."""
@@ -38,7 +41,7 @@ class Setting:
     rounds_per_epoch: int
     batches_per_round: int  # mini-batches a round costs, over all devices
     devices: Mapping[int, DeviceInfo]
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Reduction = "mean"
     device_gradient: Literal["follow", "own"] = "follow"
     parameters: Parameters = field(default_factory=Parameters)
 
@@ -165,15 +168,31 @@ class Parallel(Strategy):
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Update the server and answer the devices; row i of `gradients` (S, d) is contribution i's."""
 
-    def reduce(self, gradients: Tensor, members: Sequence[int]) -> Tensor:
-        """Return the server's gradient of the round's loss: the sum or mean over these rows."""
-        total = sum_of_rows(gradients, members)
-        return total.div_(len(members)) if self.setting.reduction == "mean" else total
+    def reduce(
+        self, gradients: Tensor, contributions: Sequence[Contribution], members: Sequence[int] | None = None
+    ) -> Tensor:
+        """Return the server's gradient of the round's loss, which the members are in: rows, None for all."""
+        members = range(len(contributions)) if members is None else members
+        if self.setting.reduction != "samples":
+            total = sum_of_rows(gradients, members)
+            return total.div_(len(members)) if self.setting.reduction == "mean" else total
+        devices = [contributions[row].device for row in members]
+        total = torch.zeros_like(gradients[0])
+        for row, device in zip(members, devices, strict=True):
+            total.add_(gradients[row], alpha=1 / self.divisor(device, devices))
+        return total
 
-    def reply(self, gradient: Tensor, members: int) -> Reply:
-        """Return a device's gradient at the scale of a loss reduced over so many devices."""
-        follows = self.setting.device_gradient == "follow" and self.setting.reduction == "mean"
-        return Reply(gradient / members if follows else gradient)
+    def reply(self, gradient: Tensor, device: int, members: Sequence[int]) -> Reply:
+        """Return a device's gradient at the scale of the round's loss, which these devices are in."""
+        follows = self.setting.device_gradient == "follow"
+        return Reply(gradient / self.divisor(device, members) if follows else gradient)
+
+    def divisor(self, device: int, members: Sequence[int]) -> float:
+        """Return what a device's loss is divided by in the round's loss, which these devices are in."""
+        if self.setting.reduction == "samples":
+            total = sum(self.setting.devices[member].samples for member in members)
+            return total / self.setting.devices[device].samples
+        return len(members) if self.setting.reduction == "mean" else 1
 
 
 def nothing(upload: Upload) -> Reply:

@@ -82,19 +82,19 @@ class Epsl(Psl):
             arrived[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
 
         def combine(contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
-            total = self.reduce(gradients, range(len(contributions)))
+            ids = [c.device for c in contributions]
+            total = self.reduce(gradients, contributions)
             if self.chosen.hidden == "mean":
                 on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
                 returned = [c.activation_gradient + broadcast for c in contributions]
                 # At PSL's scale: as if every one of the devices had contributed this gradient.
-                total.add_(on_weights, alpha=1 if self.setting.reduction == "mean" else len(contributions))
+                total.add_(on_weights, alpha=len(ids) if self.setting.reduction == "sum" else 1)
             else:
-                ids = [c.device for c in contributions]
                 mean = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
                 returned = [torch.cat([mean, c.activation_gradient[shared:]]) for c in contributions]
             self.server.half.step(round, total)
             replies = {
-                c.device: self.reply(gradient, len(contributions))
+                c.device: self.reply(gradient, c.device, ids)
                 for c, gradient in zip(contributions, returned, strict=True)
             }
             losses = losses_of(contributions)

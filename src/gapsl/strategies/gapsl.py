@@ -95,16 +95,16 @@ class Gapsl(Parallel):
         found = self.select(round, gradients, leader)
         kept, returned, skipped = self._regularise(contributions, gradients, leader, found)
         if kept:
-            self.server.half.step(round, self.reduce(gradients, kept))
-        replies: dict[int, Reply] = {}
-        for index, contribution in enumerate(contributions):
-            if index in returned:
-                replies[contribution.device] = self.reply(returned[index], len(kept))
-            elif self.chosen.excluded == "plain" and index not in skipped and kept:
-                replies[contribution.device] = self.reply(contribution.activation_gradient, len(kept))
-            else:
-                replies[contribution.device] = nothing(contribution.upload)
+            self.server.half.step(round, self.reduce(gradients, contributions, kept))
         ids = [c.device for c in contributions]
+        members = [ids[i] for i in kept]
+        if self.chosen.excluded == "plain" and kept:
+            plain = {i: c.activation_gradient for i, c in enumerate(contributions) if i not in skipped}
+            returned = {**plain, **returned}
+        replies: dict[int, Reply] = {
+            c.device: self.reply(returned[i], c.device, members) if i in returned else nothing(c.upload)
+            for i, c in enumerate(contributions)
+        }
         return Outcome(
             replies,
             losses_of(contributions),

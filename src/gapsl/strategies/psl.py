@@ -21,8 +21,8 @@ class Psl(Parallel):
 
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Step on the reduced gradient and return each device its own."""
-        count = len(contributions)
+        everybody = [c.device for c in contributions]
         angles = pairwise_angles(gradients)
-        self.server.half.step(round, self.reduce(gradients, range(count)))
-        replies = {c.device: self.reply(c.activation_gradient, count) for c in contributions}
+        self.server.half.step(round, self.reduce(gradients, contributions))
+        replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
         return Outcome(replies, losses_of(contributions), angles=angles)

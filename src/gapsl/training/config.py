@@ -13,7 +13,7 @@ from torch import nn
 
 from gapsl.errors import InputError
 from gapsl.registry import nearest
-from gapsl.strategies.base import Parameters, Strategy
+from gapsl.strategies.base import Parameters, Reduction, Strategy
 from gapsl.strategies.registry import METHODS
 from gapsl.training.schedule import Schedule, learning_rate
 
@@ -94,8 +94,8 @@ class Config(BaseModel):
 
     device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the devices' halves")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
-    reduction: Literal["mean", "sum"] = Field(
-        "mean", description="how the devices' losses become the round's"
+    reduction: Reduction = Field(
+        "mean", description="how the devices' losses become the round's; samples: the mean by amount of data"
     )
     device_gradient: Literal["follow", "own"] = Field(
         "follow", description="devices get the derivative of the round's loss, or of their own"

@@ -17,7 +17,7 @@ TINY = 1e-30
 
 
 def learn_and_meet(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
-    """Give a half the gradients of its own rows, and lead it to where the last rows, those of the probes, say.
+    """Give a half the gradients of its own rows, and lead it where the last rows, the probes', say.
 
     Both are of the weights as they were when the activations were sent.
     """

@@ -35,7 +35,13 @@ def test_under_sum_the_server_steps_on_the_sum_of_the_kept_gradients():
 
 @pytest.mark.parametrize(
     ("reduction", "device_gradient", "scale"),
-    [("mean", "follow", 1 / 3), ("mean", "own", 1.0), ("sum", "follow", 1.0), ("sum", "own", 1.0)],
+    [
+        ("mean", "follow", 1 / 3),
+        ("mean", "own", 1.0),
+        ("samples", "own", 1.0),
+        ("sum", "follow", 1.0),
+        ("sum", "own", 1.0),
+    ],
 )
 def test_replies_carry_the_round_s_loss_s_scale_or_their_own(reduction, device_gradient, scale):
     outcome, _ = chosen_round(
@@ -44,6 +50,17 @@ def test_replies_carry_the_round_s_loss_s_scale_or_their_own(reduction, device_g
     for device in (0, 1, 2):
         assert outcome.replies[device].step
         assert outcome.replies[device].gradient.flatten().tolist() == [scale, scale]  # w is (1, 1)
+
+
+def test_by_amount_of_data_devices_count_by_their_share_of_what_the_kept_ones_have():
+    samples = [10, 30, 60, 900]  # the last is not kept
+    outcome, step = chosen_round("gapsl", ROWS, reduction="samples", samples=samples, **FIRST_TWO)
+    assert outcome.details["kept"] == [0, 1, 2]
+    assert torch.allclose(
+        step, torch.tensor([0.1, 0.3, 0.6]).double() @ torch.tensor(ROWS[:3]).double(), rtol=1e-6
+    )
+    for device, share in enumerate((0.1, 0.3, 0.6)):
+        assert outcome.replies[device].gradient.flatten().tolist() == pytest.approx([share, share])
 
 
 def test_an_excluded_device_gets_a_zero_gradient_and_skips_its_step():

@@ -20,7 +20,7 @@ from tiny import (
 
 from gapsl.strategies import Exchange, Upload
 
-REDUCTIONS = ["mean", "sum"]
+REDUCTIONS = ["mean", "samples", "sum"]
 
 
 @given(

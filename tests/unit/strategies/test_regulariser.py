@@ -27,7 +27,7 @@ from gapsl.strategies import Passes, Upload
 
 LAMBDA = 0.8
 SMOOTH = [name for name in SERVERS if name != "convolution-relu"]
-BOTH = [("mean", "follow"), ("mean", "own"), ("sum", "follow"), ("sum", "own")]
+BOTH = [(reduction, whose) for reduction in ("mean", "samples", "sum") for whose in ("follow", "own")]
 
 
 def gapsl(model, penalty="exact", **settings):
@@ -45,8 +45,12 @@ class RoundLoss:
 
     def __init__(self, strategy, uploads, details, reduction, weight=LAMBDA):
         self.passes: Passes = strategy.server
-        self.uploads, self.reduction, self.weight = uploads, reduction, weight
+        self.uploads, self.weight = uploads, weight
         self.kept = details["kept"]
+        amounts = {i: strategy.setting.devices[i].samples for i in self.kept}
+        shares = {i: amount / sum(amounts.values()) for i, amount in amounts.items()}
+        equal = {"mean": 1 / len(self.kept), "sum": 1.0}
+        self.shares = shares if reduction == "samples" else dict.fromkeys(self.kept, equal.get(reduction))
         self.point = flat(self.passes.half.model).clone()
         members = [self.passes.first_order(uploads[i]).gradient.clone() for i in details["leader"]]
         self.leader = sum(members) / len(members)
@@ -62,10 +66,11 @@ class RoundLoss:
 
     def __call__(self, vector=None, moved=None):
         vector = self.point if vector is None else vector
-        total = sum(
-            self.part(i, vector, (moved or {}).get(i, self.uploads[i].activations)) for i in self.kept
+        moved = moved or {}
+        return sum(
+            share * self.part(i, vector, moved.get(i, self.uploads[i].activations))
+            for i, share in self.shares.items()
         )
-        return total / len(self.kept) if self.reduction == "mean" else total
 
     def slope_of_weights(self, direction, step):
         ahead, behind = self(self.point + step * direction), self(self.point - step * direction)
@@ -99,8 +104,8 @@ def check_derivative(name, reduction="mean", device_gradient="follow"):
     loss = RoundLoss(gapsl(model), uploads, outcome.details, reduction)
     for direction in directions_like(before, 5):
         assert float(moved @ direction) == pytest.approx(loss.slope_of_weights(direction, step), abs=near)
-    unscaled = len(kept) if (reduction, device_gradient) == ("mean", "own") else 1
     for device in kept:
+        unscaled = 1 / loss.shares[device] if device_gradient == "own" else 1
         reply = outcome.replies[device]
         assert reply.step
         for direction in directions_like(reply.gradient, 3):

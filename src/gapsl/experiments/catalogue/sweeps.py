@@ -51,6 +51,7 @@ READINGS: Sweep = {
     "our reading": {},
     **{f"eta {eta:g}": {"gapsl": {"eta": eta}} for eta in (-1.0, -0.5, 0.0, 1.0)},
     "reduction sum": {"reduction": "sum"},
+    "weights by data size": {"reduction": "samples"},
     "device gradient follow": {"device_gradient": "follow"},
     "excluded plain": {"gapsl": {"excluded": "plain"}},
     **{f"lambda {weight:g}": {"gapsl": {"lambda": weight}} for weight in (0.0, 0.005, 0.05, 0.5)},

@@ -27,9 +27,8 @@ class NonGda(Gapsl):
         leader = self.identify(round, gradients)
         self.spread = leader.spread
         found = everybody(self.select(round, gradients, leader))
-        count = len(contributions)
-        self.server.half.step(round, leader.gradient)
-        replies = {c.device: self.reply(c.activation_gradient, count) for c in contributions}
         ids = [c.device for c in contributions]
-        details = describe(leader, found, range(count), ids, weight=0.0)
+        self.server.half.step(round, leader.gradient)
+        replies = {c.device: self.reply(c.activation_gradient, c.device, ids) for c in contributions}
+        details = describe(leader, found, range(len(ids)), ids, weight=0.0)
         return Outcome(replies, losses_of(contributions), angles=leader.angles, details=details)
