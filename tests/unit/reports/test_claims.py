@@ -14,7 +14,7 @@ from gapsl.experiments.report.claims import (
     CLAIMS,
     CONVERGED,
     GOALS,
-    LONGEST,
+    LONGER,
     QUESTIONS,
     Claim,
     Judgement,
@@ -24,11 +24,12 @@ from gapsl.experiments.report.claims import (
     judge,
 )
 from gapsl.experiments.report.claims.comparing import signed, told
+from gapsl.experiments.report.claims.goals import ALIGNED
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.measures import faulty_devices
 
 REDUCED = SCALES["reduced"]
-NAMED = {claim.name: claim for claim in (*CLAIMS, *GOALS, *QUESTIONS, CONVERGED, LONGEST)}
+NAMED = {claim.name: claim for claim in (*CLAIMS, *GOALS, *QUESTIONS, CONVERGED, LONGER)}
 HOLDS, PART, NOT, MISSING = Verdict.HOLDS, Verdict.PART, Verdict.NOT, Verdict.MISSING
 UNDECIDED, UNJUDGED = Verdict.UNDECIDED, Verdict.UNJUDGED
 SO, NOT_SO, OPEN, ASIDE, GONE = (
@@ -540,12 +541,12 @@ GOAL_CASES = [
     ("leaders-help", lines(recommended=0.5, recommended_led=0.4), NOT),
     ("leaders-help", shaky("recommended led", by=0.1), UNDECIDED),
     ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.line == "recommended"), HOLDS),
-    ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.at == "1600"), NOT),
+    ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.at in ("1600", "3200")), NOT),
     ("for-its-bytes", shaky("recommended", by=0.1), UNDECIDED),
-    ("alignment-on-top", lines(recommended_gapsl=0.4, recommended_penalty=0.4), HOLDS),
+    ("alignment-on-top", lines(**dict.fromkeys((name.replace(" ", "_") for name in ALIGNED), 0.4)), HOLDS),
     ("alignment-on-top", lines(recommended_gapsl=0.2, recommended_penalty=0.4), PART),
     ("alignment-on-top", lines(recommended=0.4), NOT),
-    ("alignment-on-top", shaky("recommended gapsl", "recommended penalty", by=0.1), UNDECIDED),
+    ("alignment-on-top", shaky(*ALIGNED, by=0.1), UNDECIDED),
     ("lead-stays", with_many(), HOLDS),
     ("lead-stays", with_many(psl=-0.1), HOLDS),
     ("lead-stays", with_many(recommended=-0.01), NOT),
@@ -586,27 +587,33 @@ def test_the_recommended_settings_send_as_much_as_psl() -> None:
     assert judged("same-traffic", change(made, lambda p: p.line == "recommended", more)).verdict is NOT
 
 
-@pytest.mark.parametrize(("gain", "verdict"), [(0.019, HOLDS), (-0.05, HOLDS), (0.021, NOT)])
-def test_sfl_has_converged_if_longer_runs_bring_little(gain: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [((0.019, 0.019), HOLDS), ((-0.05, 0.0), HOLDS), ((0.021, 0.01), PART), ((0.03, 0.021), NOT)],
+)
+def test_sfl_has_converged_if_longer_runs_bring_little(gains: tuple[float, float], verdict: Verdict) -> None:
     def rule(point: Point) -> float:
-        grown = {"400": -0.2, "1600": gain}.get(point.at or "", 0.0)
+        grown = {"1600": gains[0], "3200": sum(gains)}.get(point.at or "", 0.0)
         return 0.4 + (grown if point.line == "sfl" else 2 * grown)
 
     found = judged("sfl-has-converged", Made(REDUCED).fill(rule, "length"))
     assert found.verdict is verdict
-    (part,) = found.parts
-    sfl, psl = (told(dict.fromkeys(range(3), share * gain)) for share in (100, 200))
-    assert f"from 800 to 1600 rounds: SFL {sfl}, PSL {psl}" in part.text
+    steps = ("from 800 to 1600", "from 1600 to 3200")
+    for part, gain, step in zip(found.parts, gains, steps, strict=True):
+        sfl, psl = (told(dict.fromkeys(range(3), share * gain)) for share in (100, 200))
+        assert f"{step} rounds: SFL {sfl}, PSL {psl}" in part.text
 
 
-def test_the_lead_is_looked_at_in_the_longest_runs_alone() -> None:
+def test_the_lead_is_looked_at_in_the_longer_runs_alone() -> None:
     def rule(point: Point) -> float:
-        return 0.5 if (point.line == "recommended") == (point.at == "1600") else 0.4
+        return 0.5 if (point.line == "recommended") == (point.at != "800") else 0.4
 
-    found = judged("leads-in-the-longest", Made(REDUCED).fill(rule, "length"))
+    found = judged("leads-in-longer-runs", Made(REDUCED).fill(rule, "length"))
     assert found.verdict is HOLDS
     assert [part.text.partition(":")[0] for part in found.parts] == [
-        f"after 1600 rounds, recommended above {name}" for name in ("SFL", "frozen", "PSL")
+        f"after {length} rounds, recommended above {name}"
+        for length in (1600, 3200)
+        for name in ("SFL", "frozen", "PSL")
     ]
 
 

@@ -13,7 +13,7 @@ from gapsl.experiments.planned import Planned, Settings, planned
 from gapsl.training.config import merge
 
 # What comes first when time is short.
-CORE, STUDY, SWEEPS, REST = range(4)
+CORE, GOAL, STUDY, SWEEPS, REST = range(5)
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Grid:
     workloads: tuple[str, ...] = ("cifar10",)
     partitions: tuple[str, ...] = ("non-iid",)
     sweep: str | None = None  # one of the scale's, laid over line and partition
+    at: tuple[str, ...] | None = None  # these points of it alone, as far as the scale has them
     seeds: str = "rest"  # which of the scale's numbers of seeds
     priority: int = REST
 
@@ -62,7 +63,8 @@ def points(grid: Grid, scale: Scale, results: Results) -> Iterator[Point]:
         seeds = range(count if whole.most_seeds is None else min(count, whole.most_seeds))
         sweep: list[tuple[str | None, Settings]] = [(None, {})]
         if grid.sweep is not None:
-            sweep = list(scale.sweeps[grid.sweep].items())
+            every = scale.sweeps[grid.sweep].items()
+            sweep = [(at, varied) for at, varied in every if grid.at is None or at in grid.at]
         for partition in grid.partitions:
             for line in grid.lines:
                 for at, varied in sweep:

@@ -162,7 +162,9 @@ REDUCED = Scale(
             **fleets((40,), rounds=200, evaluate_every=20, sfl={"interval": 2}),
         },
         "alpha": alphas(0.9, 0.3),
-        "length": lengths("rounds", 400, 800, 1600),
+        "length": lengths("rounds", 800, 1600, 3200),
+        # Half as long as the rest: there are many, and each is compared with our own reading.
+        "readings": {name: {**varied, "rounds": 400} for name, varied in sweeps.READINGS.items()},
     },
 )
 

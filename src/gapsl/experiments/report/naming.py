@@ -33,6 +33,7 @@ PARTS: Mapping[str, str] = {
     "recommended led": "led by the half that agrees most",
     "recommended gapsl": "and GAPSL on the server's gradients",
     "recommended penalty": "and GAPSL's regulariser, nobody excluded",
+    "recommended strong penalty": "the same a hundred times as strong",
     "recommended sfl": "SFL, calibrated and balanced alike",
     "psl prior": "PSL, both halves calibrated",
     "sfl prior": "SFL, both halves calibrated",

@@ -19,7 +19,7 @@ from gapsl.experiments.report.claims import (
 from gapsl.experiments.report.claims.claim import Claim, Judgement, Part, Verdict, judge
 from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.claims.goals import GOALS, QUESTIONS
-from gapsl.experiments.report.claims.length import CONVERGED, LONGEST
+from gapsl.experiments.report.claims.length import CONVERGED, LONGER
 
 CLAIMS: tuple[Claim, ...] = (
     *accuracy.CLAIMS,
@@ -36,7 +36,7 @@ __all__ = [
     "CLAIMS",
     "CONVERGED",
     "GOALS",
-    "LONGEST",
+    "LONGER",
     "QUESTIONS",
     "Claim",
     "Judgement",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from gapsl.experiments.catalogue.contents import FACING_FAULTS, TOLD_APART
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.sweeps import lines_by
@@ -57,7 +55,7 @@ def separation(evidence: Evidence) -> Picture:
     shown["probes, recommended"] = ("recommended", Look("#7A5195"), by_probes)
     series, missing = [], []
     for label, (line, look, measure) in shown.items():
-        values = [over_counts(evidence, line, kind, measure) for kind in KINDS]
+        values = [with_most_faults(evidence, line, kind, measure) for kind in KINDS]
         series.append(Series(label, look, values))
         if None in values:
             missing.append(label)
@@ -65,7 +63,7 @@ def separation(evidence: Evidence) -> Picture:
     return Picture(
         [Bars("by mean angle to the others", label, list(KINDS.values()), series, missing=missing)],
         says="Of all pairs of a faulty and an honest device, those in which the faulty one is further from "
-        "the others: 100 always, 50 by chance. Runs with one to three faulty devices, each counted alike.",
+        "the others: 100 always, 50 by chance. Runs with three faulty devices.",
     )
 
 
@@ -79,10 +77,7 @@ def by_probes(result: Result) -> float | None:
     return told_apart(result, "probe_scores")
 
 
-def over_counts(evidence: Evidence, line: str, kind: str, measure: Measure) -> Estimate | None:
-    """Return a measure's mean over the numbers of faulty devices, by seed."""
-    places = {count: place for count, place in fault_places(evidence, line, kind).items() if count}
-    each = [by_seed(evidence.runs(place), measure) for place in places.values()]
-    found = [values for values in each if values]
-    seeds = set.intersection(*(set(values) for values in found)) if found else set()
-    return estimate({seed: fmean(values[seed] for values in found) for seed in sorted(seeds)})
+def with_most_faults(evidence: Evidence, line: str, kind: str, measure: Measure) -> Estimate | None:
+    """Return a measure of the runs with the most faulty devices, over seeds."""
+    places = fault_places(evidence, line, kind)
+    return estimate(by_seed(evidence.runs(places[max(places)]), measure)) if max(places) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, LONGEST, QUESTIONS, judge
+from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, LONGER, QUESTIONS, judge
 from gapsl.experiments.report.contradictions import CONTRADICTIONS
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.figures import pictures
@@ -38,7 +38,7 @@ def page(evidence: Evidence, folder: str | None) -> str:
     sections = {
         "In short": paragraphs(
             headline(evidence),
-            one_by_one([judge(claim, evidence) for claim in (CONVERGED, LONGEST)]),
+            one_by_one([judge(claim, evidence) for claim in (CONVERGED, LONGER)]),
             in_short(claims),
         ),
         "Table I: accuracy and time": paragraphs(
