@@ -519,6 +519,11 @@ def with_many(**changes: float) -> Rule:
     return lambda point: known.get(point.line, 0.3) + changes.get(point.line, 0.0) * (point.at == "40")
 
 
+def among_faulty(line: str, *at: str) -> Rule:
+    """A line is worse than the others at these points, and nowhere else."""
+    return lambda point: 0.4 - 0.2 * (point.line == line and point.at in at)
+
+
 GOAL_CASES = [
     ("above-the-rest", lines(recommended=0.6, sfl=0.5, frozen=0.5, psl=0.4), HOLDS),
     ("above-the-rest", lines(recommended=0.6, sfl=0.5, frozen=0.5, psl=0.45), PART),  # by 15 points
@@ -534,12 +539,16 @@ GOAL_CASES = [
     ("ground-helps", lines(recommended=0.4, recommended_unpulled=0.5), NOT),
     ("ground-helps", lines(), NOT),
     ("ground-helps", shaky("recommended", by=0.1), UNDECIDED),
-    ("solving-helps", lines(recommended=0.5, recommended_pulled=0.4), HOLDS),
-    ("solving-helps", lines(recommended=0.4, recommended_pulled=0.5), NOT),
-    ("solving-helps", shaky("recommended", by=0.1), UNDECIDED),
-    ("leaders-help", lines(recommended=0.4, recommended_led=0.5), HOLDS),
-    ("leaders-help", lines(recommended=0.5, recommended_led=0.4), NOT),
-    ("leaders-help", shaky("recommended led", by=0.1), UNDECIDED),
+    ("solving-helps", lines(recommended_unled=0.5, recommended_pulled=0.4), HOLDS),
+    ("solving-helps", lines(recommended_unled=0.4, recommended_pulled=0.5), NOT),
+    ("solving-helps", shaky("recommended unled", by=0.1), UNDECIDED),
+    ("leaders-filter", among_faulty("recommended unled", "flip:3", "labels:3", "noise:3"), HOLDS),
+    ("leaders-filter", among_faulty("recommended unled", "noise:3"), PART),
+    ("leaders-filter", among_faulty("recommended", "flip:3", "labels:3", "noise:3"), NOT),
+    ("leaders-filter", among_faulty("recommended unled", "noise:1", "noise:2"), NOT),
+    ("leaders-cost-nothing", lines(recommended=0.4, recommended_unled=0.405), HOLDS),
+    ("leaders-cost-nothing", lines(recommended=0.4, recommended_unled=0.42), NOT),
+    ("leaders-cost-nothing", shaky("recommended", by=0.1), UNDECIDED),
     ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.line == "recommended"), HOLDS),
     ("for-its-bytes", lambda point: 0.4 + 0.1 * (point.at in ("1600", "3200")), NOT),
     ("for-its-bytes", shaky("recommended", by=0.1), UNDECIDED),
@@ -561,7 +570,12 @@ GOAL_CASES = [
 
 @pytest.mark.parametrize(("name", "rule", "verdict"), GOAL_CASES)
 def test_goals(name: str, rule: Rule, verdict: Verdict) -> None:
-    experiments = {"lead-stays": ["table2"], "no-harm": ["cost", "table3"], "for-its-bytes": ["length"]}
+    experiments = {
+        "lead-stays": ["table2"],
+        "no-harm": ["cost", "table3"],
+        "for-its-bytes": ["length"],
+        "leaders-filter": ["robustness"],
+    }
     made = Made(REDUCED).fill(rule, *experiments.get(name, ["cost", "ablation-recommended"]))
     assert judged(name, made).verdict is verdict
 

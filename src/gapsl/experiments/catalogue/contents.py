@@ -57,8 +57,9 @@ TABLE_3 = (
 # Figures of the same runs at alpha 0.1 and over the others.
 OVER_ALPHA = (Grid(("psl", "sfl")), Grid(("psl", "sfl"), sweep="alpha"))
 SINGLES = Grid(("single",), sweep="single")
-FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended", "recommended led")
+FACING_FAULTS = ("gapsl", "sfl", "psl", "recommended", "recommended unled")
 OVER_LENGTH = ("sfl", "psl", "frozen", "recommended")
+LED_OR_NOT = ("recommended", "recommended unled")
 MOST_FAULTS = ("flip:3", "labels:3", "noise:3")
 TOLD_APART = ("psl", "psl prior", "gapsl", "recommended")
 
@@ -136,7 +137,13 @@ _LISTED = (
         "robustness",
         OURS,
         "one to three devices with flipped gradients, random labels or noise",
-        (Grid(FACING_FAULTS), Grid(FACING_FAULTS, sweep="faults")),
+        (
+            Grid(FACING_FAULTS),
+            Grid(FACING_FAULTS, sweep="faults"),
+            # What choosing leaders is for.
+            Grid(LED_OR_NOT, sweep="faults", at=MOST_FAULTS, priority=GOAL),
+            Grid(LED_OR_NOT, sweep="faults", at=("noise:3",), seeds="core", priority=GOAL),
+        ),
     ),
     Experiment(
         "separation",

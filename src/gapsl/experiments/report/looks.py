@@ -34,7 +34,7 @@ LOOKS: Mapping[str, Look] = {
     "non-gda": Look("#66A9D1", "s"),
     "rand-gda": Look("#B8D8EA", "^"),
     "psl prior": Look("#F2C879", "D"),
-    "recommended led": Look("#EFA06B", "h"),
+    "recommended unled": Look("#EFA06B", "h"),
     "single": Look("#888888", "o"),
 }
 ADAPTIVE = LOOKS["gapsl"]

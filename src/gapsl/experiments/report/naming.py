@@ -26,11 +26,11 @@ LINES: Mapping[str, str] = {
 PARTS: Mapping[str, str] = {
     "recommended": "recommended",
     "recommended unpulled": "without probes",
-    "recommended pulled": "pulled towards the leader instead of solving",
+    "recommended unled": "everybody leads",
+    "recommended pulled": "everybody leads, and pulls instead of solving",
     "recommended uncalibrated": "devices' loss not calibrated",
     "recommended unbalanced": "server's loss not balanced",
     "recommended frozen": "halves frozen, server's loss balanced",
-    "recommended led": "led by the half that agrees most",
     "recommended gapsl": "and GAPSL on the server's gradients",
     "recommended penalty": "and GAPSL's regulariser, nobody excluded",
     "recommended strong penalty": "the same a hundred times as strong",

@@ -22,7 +22,9 @@ LEGEND = (
 
 def part_row(line: str) -> str:
     """Return the name of a line with a part taken away or added, and whether its rates are searched."""
-    return part_name(line) + (", *own rates*" if LINES[line].rates_of == line else "")
+    return part_name(line) + (
+        ", *own rates*" if LINES[line].rates_of != LINES["recommended"].rates_of else ""
+    )
 
 
 def recommended(evidence: Evidence) -> str:

@@ -36,8 +36,9 @@ def search(evidence: Evidence) -> str:
         f"{partitions}, in short trials with seed {SEED}. The best {FINALISTS} of them are run again at full "
         "length (behind the arrow), and the better of those (bold) is used for all seeds. Numbers are "
         "accuracies on the validation split, mean over the devices, in %. Other partitions use the search "
-        "whose labels are more like theirs; ablations use the rates of what they are an ablation of. "
-        "`frozen` has no devices' rate to choose.",
+        "whose labels are more like theirs; ablations use the rates of what they are an ablation of, and "
+        "`recommended` those of the same with everybody leading (`recommended unled`). `frozen` has no "
+        "devices' rate to choose.",
         STRUCTURE,
     ]
     for (workload, partition), own in found.items():
