@@ -12,6 +12,7 @@ from gapsl.training.config import flat, preset
 
 # What of the preset `recommended` works against label skew, whichever method it is used with.
 CORRECTIONS = {"calibration", "calibration_for", "balance", "probes", "probe_steps"}
+WITHOUT_PROBES = {"probes": 0, "probe_steps": 0, "probe_leaders": 1.0}  # what is set where nobody chose
 SLOWER = 10  # learning rates are searched by orders of magnitude
 LOWEST_ETA = -1.0  # below it next to nobody is left out, and exclusion=none says so more plainly
 ETA_STEP = 0.5
@@ -39,9 +40,10 @@ def recommended(run: Evidence) -> tuple[Advice, ...]:
 
 def serves(run: Evidence, name: str) -> bool:
     """Say whether a setting of the preset `recommended` is of use to a run, and not there in another way."""
-    if name in ("probes", "probe_steps"):  # they are pictures, and no part of a batch's statistics
+    if name in WITHOUT_PROBES:  # they are pictures, and no part of a batch's statistics
         unknown = bool(run.setting("custom.dataset") or run.setting("custom.model"))
-        return run.own_halves and not (run.setting(name) or run.setting("norm") == "batch" or unknown)
+        chosen = run.setting(name) not in (None, WITHOUT_PROBES[name])
+        return run.own_halves and not (chosen or run.setting("norm") == "batch" or unknown)
     if name == "device_optimizer.lr":  # which is one for SGD
         return run.own_halves and run.setting("device_optimizer.name") != "adamw"
     if name.startswith("calibration"):  # frozen halves have no use for it; where it is on, it is for both
