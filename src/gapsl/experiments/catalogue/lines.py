@@ -21,7 +21,7 @@ class Line:
 
 # What we recommend: one place, so that every experiment follows when it changes.
 RECOMMENDED: Settings = preset("recommended")
-NO_PROBES = {"probes": 0, "probe_steps": 0}
+NO_PROBES = {"probes": 0, "probe_steps": 0, "probe_leaders": 1.0}
 
 
 def _recommended(**changed: object) -> dict[str, object]:
