@@ -93,7 +93,8 @@ def table(records: Sequence[Record], known: Mapping[str, str], base: str) -> str
         rows.items(), key=lambda row: (order.get(row[0][0], len(order)), row[0])
     ):
         accuracy = accuracies(found)
-        lead = minus(accuracy, accuracies(rows.get((base, rounds), {}))) if name != base else {}
+        bases = [each for each in (base, f"{base}-twice") if (each, rounds) in rows]
+        lead = minus(accuracy, accuracies(rows[bases[0], rounds])) if bases and name not in bases else {}
         numbers = [spread([r[key] for r in found.values()], shown) for _, key, shown in COLUMNS]
         devices = spread(list(accuracy.values()), lambda value: f"{value:.1f}")
         lines.append(

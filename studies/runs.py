@@ -108,8 +108,9 @@ GROUPS = {
     "ground": Group(
         "Common ground",
         "The server's loss is class-balanced, the devices descend the prior-calibrated one and solve for the "
-        "way to what all make of two common probes. Each row changes one thing about `meet`; the last ones "
-        "train twice as long.",
+        "way to what all make of two common probes. Rows that begin with `meet` change one thing about it; "
+        "`pull` has eight probes and its own learning rate, 3e-4, and `frozen` halves have no loss of their "
+        "own. The last ones train twice as long.",
         "meet",
         ("frozen-balanced", "sync-balanced-1e-3"),
     ),

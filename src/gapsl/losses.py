@@ -35,6 +35,11 @@ def make_losses(
             f"calibration = {config.calibration} for both halves already makes all classes count alike; "
             "set balance = none, or calibration_for = devices"
         )
+    if config.balance != "none" and config.reduction == "samples":
+        raise InputError(
+            f"balance = {config.balance} counts on every device counting alike; set reduction = mean, or "
+            "balance = none"
+        )
     calibration = calibrated(flipped(loss, faults), config, devices, classes=classes)
     if calibration is not None and config.calibration_for == "both":
         return Losses(calibration, None, calibration)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from gapsl.diagnosis.evidence import Evidence
 from gapsl.diagnosis.finding import Advice
 from gapsl.diagnosis.label_distance import MILD, excess_distance
-from gapsl.training.config import flat, preset
+from gapsl.training.config import WITHOUT_PROBES, flat, preset
 
 # What of the preset `recommended` works against label skew, whichever method it is used with.
-CORRECTIONS = {"calibration", "calibration_for", "balance", "probes", "probe_steps"}
-WITHOUT_PROBES = {"probes": 0, "probe_steps": 0, "probe_leaders": 1.0}  # what is set where nobody chose
+CORRECTIONS = {"calibration", "calibration_for", "balance", "probes", "probe_steps", "probe_leaders"}
 SLOWER = 10  # learning rates are searched by orders of magnitude
 LOWEST_ETA = -1.0  # below it next to nobody is left out, and exclusion=none says so more plainly
 ETA_STEP = 0.5

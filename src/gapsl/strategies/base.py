@@ -169,16 +169,16 @@ class Parallel(Strategy):
         """Update the server and answer the devices; row i of `gradients` (S, d) is contribution i's."""
 
     def reduce(
-        self, gradients: Tensor, contributions: Sequence[Contribution], members: Sequence[int] | None = None
+        self, gradients: Tensor, contributions: Sequence[Contribution], rows: Sequence[int] | None = None
     ) -> Tensor:
-        """Return the server's gradient of the round's loss, which the members are in: rows, None for all."""
-        members = range(len(contributions)) if members is None else members
+        """Return the server's gradient of the round's loss, which these rows, or all, are in."""
+        rows = range(len(contributions)) if rows is None else rows
         if self.setting.reduction != "samples":
-            total = sum_of_rows(gradients, members)
-            return total.div_(len(members)) if self.setting.reduction == "mean" else total
-        devices = [contributions[row].device for row in members]
+            total = sum_of_rows(gradients, rows)
+            return total.div_(len(rows)) if self.setting.reduction == "mean" else total
+        devices = [contributions[row].device for row in rows]
         total = torch.zeros_like(gradients[0])
-        for row, device in zip(members, devices, strict=True):
+        for row, device in zip(rows, devices, strict=True):
             total.add_(gradients[row], alpha=1 / self.divisor(device, devices))
         return total
 
@@ -188,11 +188,14 @@ class Parallel(Strategy):
         return Reply(gradient / self.divisor(device, members) if follows else gradient)
 
     def divisor(self, device: int, members: Sequence[int]) -> float:
-        """Return what a device's loss is divided by in the round's loss, which these devices are in."""
-        if self.setting.reduction == "samples":
+        """Return what a device's loss is divided by in the round's loss, which these devices are in.
+
+        Where devices count by their data, one that is not among them gets what they get on average.
+        """
+        if self.setting.reduction == "samples" and device in members:
             total = sum(self.setting.devices[member].samples for member in members)
             return total / self.setting.devices[device].samples
-        return len(members) if self.setting.reduction == "mean" else 1
+        return 1 if self.setting.reduction == "sum" else len(members)
 
 
 def nothing(upload: Upload) -> Reply:

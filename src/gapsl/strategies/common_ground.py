@@ -22,6 +22,7 @@ from gapsl.strategies.exchange import Outcome, Reply, Upload
 from gapsl.strategies.passes import all_finite
 
 TINY = 1e-12
+FAR_OFF = 2.0  # times the usual length, or that part of it: halves that agree differ by some percent
 
 
 class CommonGround:
@@ -78,12 +79,15 @@ def scores_of(seen: Mapping[int, Tensor]) -> Tensor:
 
 
 def members_of(seen: Mapping[int, Tensor], scores: Tensor, share: float) -> tuple[int, ...]:
-    """Return the devices that lead: this share of them, those that agree most first."""
+    """Return the devices that lead: this share of them, those that agree most in direction and length."""
     devices = sorted(seen)
     if share == 1:
         return tuple(devices)
-    nonzero = torch.tensor([bool(seen[device].any()) for device in devices])
-    return tuple(devices[i] for i in select(scores, share, nonzero=nonzero))
+    # Angles do not see lengths: who shouts, or whispers, is as far off as who looks elsewhere.
+    lengths = torch.stack([seen[device].norm() for device in devices]).double()
+    usual = lengths.median()
+    sound = (lengths > 0) & (lengths <= usual * FAR_OFF) & (lengths >= usual / FAR_OFF)
+    return tuple(devices[i] for i in select(scores, share, nonzero=sound))
 
 
 def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:

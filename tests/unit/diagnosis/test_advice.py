@@ -76,6 +76,7 @@ def test_of_the_preset_only_what_is_not_on_is_advised() -> None:
     assert advised(**whole) == {}
     assert advised(**merge(whole, {"probes": 0})) == {"probes": 2}
     assert advised(**merge(whole, {"probe_steps": 0})) == {"probe_steps": 4}, "a pull is weaker"
+    assert advised(**merge(whole, {"probe_leaders": 1.0})) == {"probe_leaders": 0.5}, "noise would lead"
     assert advised(**merge(whole, {"calibration_for": "both"})) == {"calibration_for": "devices"}
     others = {
         "method": "gapsl",

@@ -6,7 +6,17 @@ import pytest
 
 from gapsl.api import compose
 from gapsl.errors import InputError
-from gapsl.experiments.catalogue import EXPERIMENTS, SCALES, Scale, find, find_scale, wanted
+from gapsl.experiments.catalogue import (
+    EXPERIMENTS,
+    SCALES,
+    Experiment,
+    Grid,
+    Scale,
+    find,
+    find_scale,
+    wanted,
+)
+from gapsl.experiments.catalogue.grid import GOAL, SWEEPS
 from gapsl.experiments.catalogue.lines import TABLE
 from gapsl.experiments.planned import Planned
 from gapsl.experiments.store import Result
@@ -124,6 +134,14 @@ def test_seeds_are_as_many_as_the_claims_need() -> None:
 def test_a_place_is_listed_once_however_many_grids_have_it() -> None:
     points = EXPERIMENTS["table1"].points(SCALES["reduced"], anything)
     assert len({point.place for point in points}) == len(points)
+
+
+def test_a_run_has_the_best_of_its_priorities_whatever_the_order_of_the_grids() -> None:
+    first, later = Grid(("psl",), priority=GOAL), Grid(("psl", "sfl"), priority=SWEEPS)
+    for grids in ((first, later), (later, first)):
+        points = Experiment("both", "ours", "", grids).points(SCALES["smoke"], anything)
+        found = {point.line: point.priority for point in points if not point.searching}
+        assert found == {"psl": GOAL, "sfl": SWEEPS}
 
 
 def test_figures_share_the_runs_of_their_tables() -> None:

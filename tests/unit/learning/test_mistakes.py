@@ -220,25 +220,27 @@ def server_steps_on_everybody(patch: Patch) -> None:
 
 
 def reduced_the_other_way(patch: Patch) -> None:
-    def reduce(self, gradients, members):
-        total = leader.mean_of_rows(gradients, members)
-        return total * len(members) if self.setting.reduction == "mean" else total
+    def reduce(self, gradients, contributions, rows=None):
+        rows = range(len(contributions)) if rows is None else rows
+        total = leader.mean_of_rows(gradients, rows)
+        return total * len(rows) if self.setting.reduction == "mean" else total
 
     patch.setattr(Parallel, "reduce", reduce)
 
 
 def devices_get_their_own_gradient(patch: Patch) -> None:
-    patch.setattr(Parallel, "reply", lambda self, gradient, members: Reply(gradient))
+    patch.setattr(Parallel, "reply", lambda self, gradient, device, members: Reply(gradient))
 
 
 def devices_get_the_mean_whatever_the_reduction(patch: Patch) -> None:
-    patch.setattr(Parallel, "reply", lambda self, gradient, members: Reply(gradient / members))
+    patch.setattr(Parallel, "reply", lambda self, gradient, device, members: Reply(gradient / len(members)))
 
 
 def devices_scaled_by_all_instead_of_the_kept(patch: Patch) -> None:
-    patch.setattr(
-        Parallel, "reply", lambda self, gradient, members: Reply(gradient / len(self.setting.devices))
-    )
+    def reply(self, gradient, device, members):
+        return Reply(gradient / len(self.setting.devices))
+
+    patch.setattr(Parallel, "reply", reply)
 
 
 # --- the other methods ---

@@ -68,6 +68,18 @@ def test_those_who_agree_most_lead_and_a_broken_device_does_not():
     assert set(members_of(found, scores, 0.2)) < {1, 4, 9}
 
 
+@pytest.mark.parametrize("louder", [1000.0, 2.1, 0.4, 0.0])
+def test_who_is_much_louder_or_quieter_than_usual_does_not_lead_however_it_agrees(louder):
+    torch.manual_seed(2)
+    base = torch.randn(2, 40)
+    found = {device: base + 0.1 * torch.randn(2, 40) for device in range(4)}
+    found[4] = louder * base  # nearest to what all others make of the probes
+    members = members_of(found, scores_of(found), 0.6)
+    assert len(members) == 3 and 4 not in members
+    found[4] = 1.5 * base
+    assert 4 in members_of(found, scores_of(found), 0.6)
+
+
 def test_the_record_says_who_leads_unless_all_do():
     always = {"apart", "probe_scores"}
     for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):

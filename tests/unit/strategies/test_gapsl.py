@@ -63,6 +63,14 @@ def test_by_amount_of_data_devices_count_by_their_share_of_what_the_kept_ones_ha
         assert outcome.replies[device].gradient.flatten().tolist() == pytest.approx([share, share])
 
 
+def test_by_amount_of_data_the_excluded_get_their_own_gradient_at_what_the_kept_get_on_average():
+    outcome, _ = chosen_round(
+        "gapsl", ROWS, reduction="samples", samples=[10, 30, 60, 900], excluded="plain", **FIRST_TWO
+    )
+    assert outcome.replies[3].step
+    assert outcome.replies[3].gradient.flatten().tolist() == pytest.approx([1 / 3, 1 / 3])
+
+
 def test_an_excluded_device_gets_a_zero_gradient_and_skips_its_step():
     outcome, _ = chosen_round("gapsl", ROWS, **FIRST_TWO)
     assert not outcome.replies[3].step

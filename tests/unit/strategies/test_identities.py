@@ -128,11 +128,15 @@ def test_psl_is_the_sum_in_ascending_id_over_one_pass_a_device():
 @pytest.mark.parametrize("name", ["sfl", "sfl-v2", "vanilla"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_methods_without_a_reduction_over_devices_ignore_it(name, reduction):
-    model, uploads = server_named("tanh"), uploads_for("tanh", devices=1)
-    plain = method(name, model, devices=1)
-    other = method(name, model, devices=1, reduction=reduction, device_gradient="own")
-    replies = [s.step(1, Exchange((0,)), uploads).replies[0].gradient for s in (plain, other)]
-    assert torch.equal(*replies)
+    model, uploads = server_named("tanh"), uploads_for("tanh", devices=2)
+    plain = method(name, model, devices=2)
+    other = method(name, model, devices=2, reduction=reduction, device_gradient="own")
+    exchanges = [(0, 1)] if name == "sfl" else [(0,), (1,)]  # the others take one device after another
+    for devices in exchanges:
+        sent = [uploads[device] for device in devices]
+        replies = [s.step(1, Exchange(devices), sent).replies for s in (plain, other)]
+        for device in devices:
+            assert torch.equal(*(found[device].gradient for found in replies))
     assert torch.equal(weights(plain), weights(other))
 
 

@@ -385,10 +385,19 @@ def test_rows_are_means_over_seeds_and_lengths_are_kept_apart():
 def test_rows_are_compared_with_their_base_seed_by_seed_at_the_same_length():
     base = [record("meet", seed, device_mean=0.40 + seed / 100) for seed in range(3)]
     other = [record("meet-half", seed, device_mean=0.38 + seed / 100) for seed in range(3)]
-    page = write_page([*base, *other, record("meet-twice", 0, 2000), record("meet-1e-2", 5)])
+    page = write_page(
+        [
+            *base,
+            *other,
+            record("meet-twice", 0, 2000),
+            record("meet-1e-2", 5),
+            record("together-twice", 0, 2000, device_mean=0.27),
+        ]
+    )
     assert "| `meet-half` | 1000 | 3 | 39.0 ± 1.0 | −2.0 (−2.0 to −2.0; 3 seeds) |" in page
     assert "| `meet` | 1000 | 3 | 41.0 ± 1.0 |  |" in page  # with itself it is not compared
-    assert "| `meet-twice` | 2000 | 1 | 25.0 |  |" in page  # there is no base as long
+    assert "| `meet-twice` | 2000 | 1 | 25.0 |  |" in page  # the base of those that are as long
+    assert "| `together-twice` | 2000 | 1 | 27.0 | +2.0 (1 seed) |" in page
     assert "| `meet-1e-2` | 1000 | 1 | 25.0 |  |" in page  # nor one with this seed
 
 

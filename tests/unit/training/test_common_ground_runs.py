@@ -201,6 +201,11 @@ def test_finite_and_exact_regularisers_agree_where_devices_have_a_loss_of_their_
         assert torch.allclose(exact, finite, rtol=1e-3, atol=1e-7)
 
 
+def test_balance_needs_devices_that_count_alike():
+    with pytest.raises(InputError, match="reduction = mean"):
+        gapsl.train(dataset="digits", balance="classes", reduction="samples", rounds=1)
+
+
 def test_balance_needs_the_cross_entropy():
     def own(logits, labels, device):
         return logits.mean()

@@ -34,8 +34,11 @@ class Experiment:
 
     def points(self, scale: Scale, results: Results) -> list[Point]:
         """Return its runs, each place once, as far as they are known with these results."""
-        every = [point for grid in self.grids for point in points(grid, scale, results)]
-        return list({point.place: point for point in every}.values())
+        found: dict[tuple[object, ...], Point] = {}
+        for point in (point for grid in self.grids for point in points(grid, scale, results)):
+            known = found.get(point.place, point)
+            found[point.place] = min(known, point, key=lambda each: each.priority)
+        return list(found.values())
 
 
 BOTH = ("cifar10", "cifar100")

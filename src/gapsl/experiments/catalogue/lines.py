@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gapsl.experiments.planned import Settings
-from gapsl.training.config import merge, preset
+from gapsl.training.config import WITHOUT_PROBES, merge, preset
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class Line:
 
 # What we recommend: one place, so that every experiment follows when it changes.
 RECOMMENDED: Settings = preset("recommended")
-NO_PROBES = {"probes": 0, "probe_steps": 0, "probe_leaders": 1.0}
 
 
 def _recommended(**changed: object) -> dict[str, object]:
@@ -39,7 +38,7 @@ LINES: Mapping[str, Line] = {
     # ours: what any cleverness must beat, what could be had without devices, and what we recommend
     "frozen": Line({"method": "frozen"}, rates_of="frozen", halves_learn=False),
     "central": Line({"method": "central"}, rates_of="central"),
-    # Who leads changes nothing about how fast halves may learn, so one search serves both.
+    # One search serves both, so that they differ in who leads alone.
     "recommended": Line(RECOMMENDED, rates_of="recommended unled"),
     "recommended unled": Line(_recommended(probe_leaders=1.0), rates_of="recommended unled"),
     # the paper's ablations
@@ -49,7 +48,7 @@ LINES: Mapping[str, Line] = {
     "rand-gda": Line({"method": "gapsl/rand-gda"}, rates_of="gapsl"),
     # what we recommend with a part taken away; what changes how halves are held together has rates of its
     # own, since that is what allows halves to learn fast
-    "recommended unpulled": Line(_recommended(**NO_PROBES), rates_of="recommended unpulled"),
+    "recommended unpulled": Line(_recommended(**WITHOUT_PROBES), rates_of="recommended unpulled"),
     "recommended pulled": Line(_recommended(probe_steps=0, probe_leaders=1.0), rates_of="recommended pulled"),
     "recommended uncalibrated": Line(_recommended(calibration="none"), rates_of="recommended unled"),
     "recommended unbalanced": Line(_recommended(balance="none"), rates_of="recommended unled"),
@@ -67,7 +66,7 @@ LINES: Mapping[str, Line] = {
         rates_of="recommended unled",
     ),
     # averaged, with all the rest of it but the probes, which averaging makes needless
-    "recommended sfl": Line(_recommended(method="sfl", **NO_PROBES), rates_of="recommended sfl"),
+    "recommended sfl": Line(_recommended(method="sfl", **WITHOUT_PROBES), rates_of="recommended sfl"),
     # calibration alone, of both halves
     "psl prior": Line({"method": "psl", "calibration": "prior"}, rates_of="psl prior"),
     "sfl prior": Line({"method": "sfl", "calibration": "prior"}, rates_of="sfl prior"),

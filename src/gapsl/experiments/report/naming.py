@@ -21,13 +21,14 @@ LINES: Mapping[str, str] = {
     "psl prior": "PSL, calibrated",
     "sfl prior": "SFL, calibrated",
     "single": "one device alone",
+    "recommended unled": "recommended, everybody leading",
 }
 # What is recommended with a part taken away or added.
 PARTS: Mapping[str, str] = {
     "recommended": "recommended",
     "recommended unpulled": "without probes",
     "recommended unled": "everybody leads",
-    "recommended pulled": "everybody leads, and pulls instead of solving",
+    "recommended pulled": "everybody leads, and devices are pulled instead of solving",
     "recommended uncalibrated": "devices' loss not calibrated",
     "recommended unbalanced": "server's loss not balanced",
     "recommended frozen": "halves frozen, server's loss balanced",

@@ -88,7 +88,15 @@ def readings(evidence: Evidence) -> Picture:
         look_of("gapsl"),
         missing,
     )
-    return Picture([panel], columns=1, height=1.2 + 0.22 * max(len(rows), 4))
+    return Picture([panel], says=length_of(evidence), columns=1, height=1.2 + 0.22 * max(len(rows), 4))
+
+
+def length_of(evidence: Evidence) -> str:
+    """Say how long the readings are trained, where that is not as long as everything else."""
+    lengths = {settings.get("rounds") for settings in evidence.scale.sweeps["readings"].values()} - {None}
+    whole = evidence.scale.workloads["cifar10"].settings.get("rounds")
+    told = [f"{length} rounds instead of {whole}, our reading, too" for length in lengths if length != whole]
+    return f"Trained for {told[0]}, at the learning rates of the longer runs." if told else ""
 
 
 def joined(evidence: Evidence) -> dict[str, Place]:

@@ -59,11 +59,13 @@ def separation(evidence: Evidence) -> Picture:
         series.append(Series(label, look, values))
         if None in values:
             missing.append(label)
+    most = (max(fault_places(evidence, TOLD_APART[0], kind)) for kind in KINDS)
+    counts = " or ".join(str(count) for count in sorted({count for count in most if count}))
     label = "pairs told apart (%)"
     return Picture(
         [Bars("by mean angle to the others", label, list(KINDS.values()), series, missing=missing)],
         says="Of all pairs of a faulty and an honest device, those in which the faulty one is further from "
-        "the others: 100 always, 50 by chance. Runs with three faulty devices.",
+        f"the others: 100 always, 50 by chance. Runs with {counts} faulty devices.",
     )
 
 

@@ -39,7 +39,7 @@ def recommended(evidence: Evidence) -> str:
     ]
     settings = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(RECOMMENDED).items())
     searched = evidence.scale.workloads["cifar10"].rates
-    rates = "; its learning rates are searched as all others' are" if searched else ""
+    rates = "; its learning rates are those searched for the same with everybody leading" if searched else ""
     return paragraphs(
         LEGEND,
         f"Its settings, over the workload's: {settings}{rates}.",
