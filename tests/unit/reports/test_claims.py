@@ -258,6 +258,7 @@ def test_skew() -> None:
 
     assert verdict("psl-falls-most", over_alpha(psl=(0.8, 0.2))) is HOLDS
     assert verdict("psl-falls-most", over_alpha()) is NOT
+    assert verdict("psl-falls-most", over_alpha(psl=(0.8, 0.2), sfl=(0.8, 0.1))) is NOT, "one falls more"
     growing = over_alpha(sfl=(0.6, 0.6), psl=(0.55, 0.3))
     assert verdict("gap-grows", growing) is HOLDS
     assert verdict("gap-grows", over_alpha(sfl=(0.6, 0.6), psl=(0.5, 0.5))) is PART

@@ -26,8 +26,8 @@ class Verdict(Enum):
 # How a verdict follows, in words.
 RULE = (
     "It *holds* if all that are measured are a yes, *in part* if some are; it *does not hold* if none is and "
-    "at least one is a no; and it is *undecided* if all are. A claim to be the best of all does not hold in "
-    "part: a single no refutes it."
+    "at least one is a no; and it is *undecided* if all are. A claim to be the best of all, or to lose "
+    "most, does not hold in part: a single no refutes it."
 )
 
 
@@ -53,7 +53,7 @@ class Claim:
     where: str
     rule: str
     parts: Callable[[Evidence], Sequence[Part]]
-    whole: bool = False  # a claim to be the best of all: one comparison that is not so refutes it
+    whole: bool = False  # a claim to be first of all: one comparison that is not so refutes it
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,7 @@ CLAIMS = (
         "Table III, Fig. 19",
         "From the largest to the smallest alpha of Table III, PSL falls more than each of the others.",
         psl_falls_most,
+        whole=True,
     ),
     Claim(
         "highest-with-skew",
