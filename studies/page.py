@@ -70,7 +70,14 @@ validation pictures, and some settings were chosen by them. The comparison of th
   ± is the standard deviation over seeds; a difference is paired by seed, with its 95 % interval by
   Student's t where there are three. The held-out pictures alone leave a standard error of up to
   {error:.1f} points for one model.
-- **Commits**: {commits}."""
+- **Commits**: {commits}.
+- **Missing**: {missing(records)}."""
+
+
+def missing(records: Sequence[Record]) -> str:
+    """Return the runs of the catalogue that no seed has yet."""
+    known = {record["name"] for record in records}
+    return ", ".join(f"`{run.name}`" for run in CATALOGUE if run.name not in known) or "nothing"
 
 
 def short(commit: str | None) -> str:

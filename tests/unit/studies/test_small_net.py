@@ -367,6 +367,12 @@ def test_the_page_has_every_stored_run():
     assert all(f"| `{name}`" in rows for name in [*names, "long-gone"])
     assert all(f"## {group.title}\n\n{group.caption}" in page for group in GROUPS.values())
     assert "results.md" in page and "validation" in page and "`abcdef123+changes`" in page
+    assert "**Missing**: nothing." in page
+
+
+def test_the_page_says_what_no_seed_has_yet():
+    names = [run.name for run in CATALOGUE if run.name not in ("meet", "prox-1")]
+    assert "**Missing**: `prox-1`, `meet`." in write_page([record(name) for name in names])
 
 
 def test_rows_are_means_over_seeds_and_lengths_are_kept_apart():
