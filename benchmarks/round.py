@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from gapsl.data import ArraySamples, Source
 from gapsl.models import Split
 from gapsl.simulation import prepare
-from gapsl.training.config import make_config
+from gapsl.training.config import make_config, preset
 from gapsl.training.environment import describe_environment
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
@@ -44,11 +44,10 @@ def synthetic(samples: int, classes: int) -> Source:
     return Source("noise", made, few, names, (0.5,) * 3, (0.25,) * 3, "crop-flip")
 
 
-def training(options: argparse.Namespace, method: str, **settings: Any) -> Training:
+def training(options: argparse.Namespace, **settings: Any) -> Training:
     """Return a run that is ready for its first round."""
     config = make_config(
         {
-            "method": method,
             "model": options.model,
             "width": options.width,
             "norm": options.norm,
@@ -65,7 +64,7 @@ def training(options: argparse.Namespace, method: str, **settings: Any) -> Train
 
 def bare(options: argparse.Namespace) -> Callable[[], None]:
     """Return the floor: all forwards and backwards of one round's batches, nothing else."""
-    run = training(options, "psl")
+    run = training(options, method="psl")
     devices = list(run.fleet._devices.values())  # type: ignore[attr-defined]
     server = run.strategy.server_model()
     batches = [device.batches.draw(1) for device in devices]
@@ -107,14 +106,15 @@ def rounds(run: Training) -> Callable[[], float]:
 
 
 # Everybody kept, too: there nobody's skipped backward hides what the further passes cost.
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "psl": ("psl", {}),
-    "gapsl none": ("gapsl", {"penalty": "none"}),
-    "gapsl finite": ("gapsl", {"penalty": "finite"}),
-    "gapsl exact": ("gapsl", {"penalty": "exact"}),
-    "gapsl none, all kept": ("gapsl", {"penalty": "none", "exclusion": "none"}),
-    "gapsl finite, all kept": ("gapsl", {"penalty": "finite", "exclusion": "none"}),
-    "gapsl exact, all kept": ("gapsl", {"penalty": "exact", "exclusion": "none"}),
+PENALTIES = ("none", "finite", "exact")
+KINDS: dict[str, dict[str, Any]] = {
+    "psl": {"method": "psl"},
+    **{f"gapsl {mode}": {"method": "gapsl", "gapsl": {"penalty": mode}} for mode in PENALTIES},
+    **{
+        f"gapsl {mode}, all kept": {"method": "gapsl", "gapsl": {"penalty": mode, "exclusion": "none"}}
+        for mode in PENALTIES
+    },
+    "recommended": preset("recommended"),
 }
 
 
@@ -122,8 +122,7 @@ def kind(options: argparse.Namespace, name: str) -> Callable[[], Any]:
     """Return what is timed under a name."""
     if name == "bare torch":
         return bare(options)
-    method, gapsl = KINDS[name]
-    return rounds(training(options, method, gapsl=gapsl))
+    return rounds(training(options, **KINDS[name]))
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
