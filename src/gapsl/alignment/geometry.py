@@ -9,7 +9,9 @@ from torch import Tensor
 
 # Squares of gradients shorter or longer than this leave the range of float32.
 _TINY, _HUGE = 1e-30, 1e30
-ROUNDING = 8  # rounding errors of a cosine, in machine epsilons of the gradients' precision
+# Rounding errors of a cosine in machine epsilons of the gradients' precision: so many at least, and with long
+# gradients so many times the root of their length. How many it is depends on the processor's way of adding.
+ROUNDING, ROUNDING_BY_LENGTH = 8.0, 0.5
 
 
 def pairwise_angles(gradients: Tensor) -> Tensor:
@@ -24,8 +26,22 @@ def pairwise_angles(gradients: Tensor) -> Tensor:
     # In float32 the product is not symmetric to the last bit, and equal scores would differ.
     gram = (gram + gram.T) / 2
     lengths = gram.diagonal().sqrt()
-    angles = _angles(gram, torch.outer(lengths, lengths), gradients.dtype)
-    return angles.fill_diagonal_(0.0)
+    angles = _angles(gram, torch.outer(lengths, lengths), gradients)
+    return _alike(angles.fill_diagonal_(0.0))
+
+
+def _alike(angles: Tensor) -> Tensor:
+    """Give rows that are parallel the same angles to all others: their mean.
+
+    Some processors' matrix products round a row differently by where it stands, and devices with the same
+    gradient would be ranked by that.
+    """
+    parallel = angles == 0
+    if int(parallel.sum()) == len(angles):  # each to itself alone
+        return angles
+    mean = parallel.double() / parallel.sum(dim=1, keepdim=True)
+    shared = mean @ angles @ mean.T
+    return ((shared + shared.T) / 2).fill_diagonal_(0.0)
 
 
 def angles_between(gradients: Tensor, direction: Tensor) -> Tensor:
@@ -35,7 +51,7 @@ def angles_between(gradients: Tensor, direction: Tensor) -> Tensor:
         gradients, direction = _rescaled(gradients), _rescaled(direction[None, :])[0]
         lengths = _lengths(gradients, direction)
     products = (gradients @ direction).cpu().double()
-    return _angles(products, lengths, gradients.dtype)
+    return _angles(products, lengths, gradients)
 
 
 def sum_of_rows(rows: Tensor, members: Sequence[int]) -> Tensor:
@@ -52,11 +68,12 @@ def mean_of_rows(rows: Tensor, members: Sequence[int]) -> Tensor:
     return sum_of_rows(rows, members).div_(len(members))
 
 
-def _angles(products: Tensor, lengths: Tensor, precision: torch.dtype) -> Tensor:
+def _angles(products: Tensor, lengths: Tensor, gradients: Tensor) -> Tensor:
     cosines = torch.where(lengths > 0, products / lengths.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
     # Near 1 the arc cosine turns a rounding error e into an angle of sqrt(2 e), and identical gradients
     # would differ: what rounding cannot tell from parallel is parallel.
-    parallel = 1 - cosines.abs() <= ROUNDING * torch.finfo(precision).eps
+    epsilons = max(ROUNDING, ROUNDING_BY_LENGTH * gradients.shape[1] ** 0.5)
+    parallel = 1 - cosines.abs() <= epsilons * torch.finfo(gradients.dtype).eps
     return torch.acos(torch.where(parallel, cosines.sign(), cosines).clamp(-1.0, 1.0))
 
 
