@@ -614,8 +614,8 @@ def test_sfl_has_converged_if_longer_runs_bring_little(gains: tuple[float, float
     found = judged("sfl-has-converged", Made(REDUCED).fill(rule, "length"))
     assert found.verdict is verdict
     steps = ("from 800 to 1600", "from 1600 to 3200")
-    for part, gain, step in zip(found.parts, gains, steps, strict=True):
-        sfl, psl = (told(dict.fromkeys(range(3), share * gain)) for share in (100, 200))
+    for part, gain, step, seeds in zip(found.parts, gains, steps, (3, 1), strict=True):
+        sfl, psl = told(dict.fromkeys(range(seeds), 100 * gain)), told({0: 200 * gain})
         assert f"{step} rounds: SFL {sfl}, PSL {psl}" in part.text
 
 

@@ -225,7 +225,7 @@ def test_nothing_is_best_where_no_seed_is_shared() -> None:
 
 def test_sfl_is_said_to_have_converged_in_short(text: str) -> None:
     told = section(text, "In short")
-    assert "**SFL has clearly converged**: *holds*." in told
+    assert "**SFL has clearly converged**: *holds (1 to 3 seeds)*." in told
     assert "- yes: gained from 800 to 1600 rounds: SFL +0.0 (" in told
 
 

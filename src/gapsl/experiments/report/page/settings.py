@@ -16,7 +16,7 @@ COMMIT = 10  # letters of a commit that are shown
 SEEDS = {
     "headline": "recommended, SFL and frozen at alpha 0.1, on CIFAR-10",
     "core": "Table I on CIFAR-10, the ablations, and what is recommended among three devices that send noise",
-    "sweep": "Tables II and III, the lengths of training and the readings of GAPSL",
+    "sweep": "Tables II and III, what the goal compares trained twice as long, and the readings of GAPSL",
     "rest": "everything else",
 }
 
