@@ -91,12 +91,15 @@ TOGETHER = {
     "device_gradient": "own",
     "device_optimizer": {"lr": 0.01},
 }
+MEETING = {**TOGETHER, "probes": 2, "probe_steps": 4, "probe_leaders": 0.5}
 DROPOUT = {"model": "perceptron-with-dropout", "cut": 3}
 
 CASES: dict[str, dict[str, Any]] = {
     **{f"float64/{method}": {**COMMON, "method": method} for method in SHIPPED},
     **{f"float64/{m}": {**COMMON, **SEQUENTIAL, "method": m} for m in ("sfl-v2", "vanilla", "central")},
     "float64/psl sum": {**COMMON, "method": "psl", "reduction": "sum", "server_optimizer": {"lr": 0.01}},
+    "float64/psl samples": {**COMMON, "method": "psl", "reduction": "samples"},
+    "float64/gapsl samples": {**COMMON, "method": "gapsl", "reduction": "samples"},
     "float64/epsl per-device": {**COMMON, "method": "epsl", "epsl": {"hidden": "per-device"}},
     "float64/gapsl plain": {**COMMON, "method": "gapsl", "gapsl": {"excluded": "plain"}},
     "float64/gapsl exact": {**COMMON, **EXACT},
@@ -105,6 +108,7 @@ CASES: dict[str, dict[str, Any]] = {
     "float64/gapsl finite dropout": {**COMMON, **FINITE, **DROPOUT},
     "float64/psl prior": {**COMMON, "method": "psl", "calibration": "prior"},
     "float64/psl together": {**COMMON, **TOGETHER, "method": "psl"},
+    "float64/psl meeting": {**COMMON, **MEETING, "method": "psl"},
     **{f"default/{m}": {"method": m, "rounds": 60, "evaluate_every": 60} for m in ("gapsl", "psl", "sfl")},
 }
 

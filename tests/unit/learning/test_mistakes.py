@@ -33,7 +33,9 @@ from gapsl.strategies.psl import Psl
 from gapsl.strategies.sfl import ClientAveraging, Sfl
 from gapsl.strategies.sfl_v2 import SflV2
 from gapsl.strategies.vanilla import Vanilla
+from gapsl.training import meeting
 from gapsl.training.device import Device
+from gapsl.training.meeting import smallest_change
 
 Patch = pytest.MonkeyPatch
 ENOUGH = 3  # bands: where a mistake has to be at least, so that no rounding brings it back
@@ -340,6 +342,27 @@ def balance_cancelled(patch: Patch) -> None:
     patch.setattr(BalancedCrossEntropy, "__call__", lambda self, *batch: cross_entropy(*batch))
 
 
+def everybody_leads(patch: Patch) -> None:
+    patch.setattr(common_ground, "members_of", lambda seen, scores, share: tuple(sorted(seen)))
+
+
+def those_that_agree_least_lead(patch: Patch) -> None:
+    right = common_ground.members_of
+    patch.setattr(common_ground, "members_of", lambda seen, scores, share: right(seen, -scores, share))
+
+
+def one_step_of_solving(patch: Patch) -> None:
+    patch.setattr(meeting, "smallest_change", lambda *given: smallest_change(*given[:-1], 1))
+
+
+def nobody_is_met(patch: Patch) -> None:
+    patch.setattr(meeting, "meet", lambda *given: None)
+
+
+def everybody_weighs_the_same(patch: Patch) -> None:
+    patch.setattr(Parallel, "divisor", lambda self, device, members: len(members))
+
+
 MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "gapsl exact": [
         penalty_sign_flipped,
@@ -376,6 +399,8 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "gapsl/fixed-threshold": [exclusion_inverted, threshold_not_fixed],
     "psl": [reduced_the_other_way, devices_get_their_own_gradient, devices_do_not_learn],
     "psl sum": [reduced_the_other_way, devices_get_the_mean_whatever_the_reduction],
+    "psl samples": [everybody_weighs_the_same, devices_get_the_mean_whatever_the_reduction],
+    "gapsl samples": [everybody_weighs_the_same],
     "epsl": [broadcast_scaled, averaged_rows_scaled_on_the_server, rows_averaged_unweighted],
     "epsl per-device": [rows_averaged_unweighted],
     "sfl": [halves_averaged_unweighted, client_halves_not_averaged, server_copies_not_averaged],
@@ -386,6 +411,7 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "single": [everybody_trains],
     "psl prior": [frequencies_of_the_wrong_sign],
     "psl together": [pulled_away, frequencies_taken_out_of_the_servers_loss, balance_cancelled],
+    "psl meeting": [everybody_leads, those_that_agree_least_lead, one_step_of_solving, nobody_is_met],
 }
 
 
@@ -410,6 +436,8 @@ FURTHER = {
     ("sfl", server_copies_not_averaged),
     ("sfl-v2", devices_always_in_the_same_order),
     ("vanilla", turns_of_one_batch),
+    ("gapsl samples", everybody_weighs_the_same),
+    ("psl meeting", those_that_agree_least_lead),
 }
 
 
