@@ -34,6 +34,7 @@ from gapsl.net.settings import CODECS, COMPRESSIONS, Network, make_network
 from gapsl.reports.metrics import Metrics
 from gapsl.simulation import Parts, prepare
 from gapsl.strategies.registry import METHODS
+from gapsl.training.checkpoint import Checkpoints, round_of
 from gapsl.training.config import Config, read_yaml
 from gapsl.training.environment import threads
 from gapsl.training.fleet import Stopped
@@ -63,6 +64,7 @@ def train_remotely(
 ) -> dict[str, Any] | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
+    refuse_incomplete(RunFolder(out))
     with room_needed(out, f"gapsl serve --out {out}"):
         folder = opened(out, config, network)
         with folder.locked(), threads(config.threads):
@@ -77,6 +79,20 @@ def train_remotely(
                 return None
             finally:
                 server.stop("the server stops; it goes on when it is started again")
+
+
+def refuse_incomplete(folder: RunFolder) -> None:
+    """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
+    rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
+    if not any(rounds) and not any(True for _ in folder.records()):
+        return  # nothing is trained yet
+    wanted = (folder.path / "run", folder.path / "fleet.json", folder.records_file, folder.network_file)
+    missing = [path.name for path in wanted if not path.exists()] + ["checkpoints"] * (not rounds)
+    if missing:
+        raise InputError(
+            f"{folder.path} has lost {' and '.join(missing)}, without which the run cannot go on: put it "
+            "back from a copy of the folder, or start a new run with another --out"
+        )
 
 
 def check_served(config: Config, network: Network) -> None:
@@ -143,6 +159,8 @@ class Server:
             own_data=self._network.data == "own",
         )
         training.observers, training.stop = [*listening.observers, *self._metrics], listening.stop
+        if self._network.data == "own":
+            training.custom = {"partition": "own data"}
         training.keep_in(folder)
         assert training.checkpoints is not None
         training.checkpoints.keep_start = True
@@ -199,7 +217,7 @@ class Server:
         fleet = RemoteFleet(
             roster,
             agreed,
-            Memory(self._folder.path / "fleet.json", roster.names),
+            Memory(self._folder.path / "fleet.json", roster.names, known_labels(parts)),
             closing=network.rounds_close(),
             total_rounds=parts.total_rounds,
             merges=bool(network.parameter_server),
@@ -239,6 +257,14 @@ class Server:
             )
 
         return welcome
+
+
+def known_labels(parts: Parts) -> dict[int, tuple[int, ...]]:
+    """Return how many of each class devices have, where all have one dataset."""
+    if not parts.partition.samples:
+        return {}
+    counts = parts.partition.label_counts(parts.source.train.labels, len(parts.source.classes))
+    return {device: tuple(row) for device, row in enumerate(counts.tolist())}
 
 
 def common_sizes(parts: Parts) -> dict[wire.Evaluate.Set, int]:
@@ -294,4 +320,7 @@ def run_name(folder: RunFolder) -> str:
     path = folder.path / "run"
     if not path.exists():
         write_text(path, uuid.uuid4().hex)
-    return path.read_text(encoding="utf-8").strip()
+    name = path.read_text(encoding="utf-8").strip()
+    if not name.isalnum():
+        raise InputError(f"{path} is damaged: it names the run; put it back, or start a new one")
+    return name

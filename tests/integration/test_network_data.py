@@ -18,6 +18,7 @@ from gapsl.errors import GapslError, InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.own import own_place
 from gapsl.net.place import DataPlace
+from gapsl.reports.table import title
 from tests.integration.network import SMALL, Devices, parameter_server, trained_over_loopback
 
 OWN: dict[str, Any] = {key: SMALL[key] for key in ("model", "width", "devices", "batch_size")}
@@ -57,10 +58,13 @@ def test_devices_bring_their_data_and_the_public_test_set_is_sent_to_them(
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)
     final = result["final"]
+    assert ", own data, " in title([result]), "the partition is nobody's"
     assert len(final["device_accuracy"]) == 3
     assert final["local"] > final["device_mean"] > 0.1  # a device is better at what it has seen
     known = json.loads((tmp_path / "run" / "fleet.json").read_text())["devices"]
-    assert known["1"] == {"samples": 40, "labels": [0, 10, 0, 0, 10, 0, 0, 10, 0, 10], "batches": 5}
+    assert known["1"] == {
+        "samples": 40, "labels": [0, 10, 0, 0, 10, 0, 0, 10, 0, 10], "batches": 5, "tests": 20,
+    }  # fmt: skip
     assert not (tmp_path / "run" / "partition.json").exists()
     sets = sorted(path.name for path in (tmp_path / "state").glob("*/device-0/set-*"))
     assert sets == ["set-0-00000.safetensors", "set-0-00001.safetensors"]  # 300 samples in batches of 256

@@ -15,7 +15,7 @@ import grpc
 import pytest
 import torch
 from fleet import free_port
-from network import SMALL, Served, channel_to, parameter_server
+from network import SMALL, Served, answers, channel_to, parameter_server
 from processes import wait_until
 from torch import Tensor
 
@@ -216,6 +216,38 @@ def test_who_is_turned_away_itself_does_not_try_again(place: Place) -> None:
     )
 
 
+def named(name: str, *shape: int) -> bytes:
+    """Announce a tensor without numbers."""
+    tensor = wire.Tensor(dtype=wire.FLOAT32, shape=shape, codec=wire.PLAIN, bytes=0)
+    return wire.FromHolder(named=wire.Named(name=name, tensor=tensor)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (named("x" * 257, 0), "is no name of another tensor"),
+        (named("", 0), "is no name of another tensor"),
+        (named("__metadata__", 0), "is no name of another tensor"),
+        (named("weight", 2**62, 2**62, 0), "a tensor of 3 dimensions that cannot be"),
+        (named("weight", -1, 0), "a tensor of 2 dimensions that cannot be"),
+        (named("weight", *[2**62] * 20_000), "a tensor of 20000 dimensions that cannot be"),
+    ],
+    ids=["long", "empty", "reserved", "huge", "negative", "many"],
+)
+def test_what_is_no_tensor_of_a_half_is_refused_in_words(place: Place, tensor: bytes, why: str) -> None:
+    with channel_to(place.port) as channel:
+        (word,) = answers(channel, [announcement(tensors=2), tensor], "gapsl.v1.Parameters/Share")
+    assert isinstance(word, wire.ToHolder)
+    assert word.refusal.reason == wire.MALFORMED and why in word.refusal.message
+
+
+def test_names_are_part_of_what_a_half_may_have() -> None:
+    names = (named(f"{number:0256d}", 0) for number in range(100))
+    with pytest.raises(WireError, match="a half of more than 10240 bytes") as refused:
+        parameters.received(names, 100, 10240)
+    assert refused.value.reason == wire.TOO_MUCH
+
+
 # --- nobody keeps the server's threads
 
 
@@ -333,7 +365,7 @@ def test_the_word_says_what_is_wrong_with_tls(tmp_path: Path) -> None:
         calling = Holder("device-0", address, grpc.ssl_channel_credentials(), said.append)
         with pytest.raises(WireError, match="the server has gone"):
             calling.share(wire.Welcome(run="run"), wire.Share(transfer="a"), half(0), lambda: not said)
-    assert "handshake failed" in said[0] and "WRONG_VERSION_NUMBER" in said[0]
+    assert "it speaks plain text" in said[0]
 
 
 def test_a_full_disk_of_the_parameter_server_is_told_to_the_devices(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.closing import Closing
 from gapsl.net.codec import describe
-from gapsl.net.correspondence import Correspondence, about
+from gapsl.net.correspondence import SLOW, Correspondence, about
 from gapsl.net.framing import Expected
 from gapsl.net.line import late
 from gapsl.net.memory import Memory
@@ -25,6 +25,7 @@ from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.strategies.passes import all_finite
 from gapsl.training.fleet import Away, Split, Whose
 
+OWN_TESTS = 12  # times what a batch has under a deadline: for all of a device's own test samples
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
@@ -64,6 +65,7 @@ class RemoteFleet:
             tell=tell,
         )
         self._lines, self.traffic, self.departures = self.post.lines, self.post.traffic, self.post.departures
+        self._tell = tell
         self._absent: list[tuple[int, int]] = []  # turns and devices that a round was closed without
         self._transfers = 0
 
@@ -125,7 +127,8 @@ class RemoteFleet:
             header, data = describe(reply.gradient, self._agreed.gradients, self._agreed.compression)
             self.traffic.add(device, received=header.bytes)
             backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
-            self._reply(device, backward, data)
+            if device not in self.post.anew:
+                self._reply(device, backward, data)
 
     def _reply(self, device: int, backward: wire.Backward, data: Sequence[memoryview] = ()) -> None:
         """Answer an upload, so that the device knows that it counts; without a gradient it learns nothing."""
@@ -244,6 +247,9 @@ class RemoteFleet:
         labels = self._agreed.labels if what == wire.Evaluate.OWN and not self.headed else range(0)
         given = self._sets[what]() if what in self._sets else None
         rows = self._agreed.evaluation_rows
+        # How many of its own there are is the device's word: under a deadline there is an end to them, too.
+        limited = what == wire.Evaluate.OWN and not self._closing.waits
+        until = time.monotonic() + OWN_TESTS * max(self._closing.seconds, SLOW) if limited else math.inf
         for batch, first in enumerate(range(0, max(size, 1), rows)):
             evaluate = wire.Evaluate(set=what, batch=batch, shared=lent)
             payload: Sequence[memoryview] = ()
@@ -260,6 +266,9 @@ class RemoteFleet:
             self._lines[device].has.add((what, batch))
             assert answers[0].tensor is not None
             yield self._agreed.placed(answers[0].tensor), answers[0].labels
+            if time.monotonic() > until:
+                self._tell(f"{self._lines[device].name} is tested with the first {batch + 1} batches alone")
+                return
 
     def _statuses(self) -> list[tuple[int, wire.Status]]:
         answers = self.post.asked(self._lines, wire.ToDevice(ask=wire.Ask()), Due("status"))

@@ -76,7 +76,7 @@ class Agent:
             try:
                 return self._connection()
             except grpc.RpcError as error:
-                why = why_failed(error)
+                why = why_failed(error, plain=self._credentials is None and self._member is None)
             except WireError as error:
                 if error.reason not in PASSING:
                     raise InputError(f"{self.name} does not understand the server: {error}") from None

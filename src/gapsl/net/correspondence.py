@@ -25,6 +25,7 @@ from gapsl.net.memory import Memory
 from gapsl.net.session import Answer, Answered, Due, Event, Heard, Inbox, Joined, Left, Session
 from gapsl.training.fleet import Rewind, Stopped, Traffic
 
+FEW = 4  # names in a line of the log
 REMIND = 10.0  # seconds between two lines that say who is waited for
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
@@ -65,6 +66,7 @@ class Correspondence:
         self.round = 0  # the one that is open, or was last
         self.open: tuple[int, int] | None = None  # the exchange that is open: round and turn
         self.arrived: set[int] = set()  # whose uploads of the open exchange are here
+        self.anew: set[int] = set()  # who of them has begun again since, and has no use for a reply
         self._before: dict[int, int] = {}  # devices that went back before the round, and to which
         self._after: dict[int, int] = {}  # and those that did after their upload
         self._begun = False  # whether devices are in this process's generation
@@ -105,10 +107,10 @@ class Correspondence:
     def open_exchange(self, round: int, turn: int) -> None:
         """Let uploads of a round and turn count, from devices that are still who they were."""
         for line in self.lines.values():
-            if line.session is not None and not line.session.still_welcome():
-                self._tell(f"{line.name} is refused: it is no longer who it was")
+            if line.session is not None and (why := line.session.unwelcome()):
+                self._tell(f"{line.name} is refused: {why}")
                 line.session = None
-        self.round, self.open, self.arrived = round, (round, turn), set()
+        self.round, self.open, self.arrived, self.anew = round, (round, turn), set(), set()
 
     def close_exchange(self, missing: Collection[int]) -> None:
         """Let nothing that comes from now on count; those who are missing and away are not asked again."""
@@ -279,6 +281,8 @@ class Correspondence:
         round = max(found for found in self._restorable(line) if found <= self.round)
         if self.closing.waits and round != self.round:
             raise Rewind(f"{line.name} has lost its checkpoint of round {self.round}")
+        if device in self.arrived:
+            self.anew.add(device)
         if round != self.round:
             (self._after if device in self.arrived else self._before)[device] = round
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
@@ -344,12 +348,19 @@ class Correspondence:
     def _awaited(self) -> str:
         away = [line.name for line in self.lines.values() if line.session is None]
         slow = [line.name for line in self.lines.values() if line.session is not None and line.owed]
-        return ", ".join(away or slow) or "the devices"
+        return listing(away or slow) or "the devices"
 
     def _running(self) -> bool:
         """Say whether enough are there for a round to end, so that a stop can wait for it."""
         there = sum(line.session is not None for line in self.lines.values())
         return self._begun and self.closing.closes(len(self.lines), there, math.inf)
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return names for a line of a log: all of a few, or how many there are."""
+    if len(names) <= FEW:
+        return ", ".join(names)
+    return f"{', '.join(names[:FEW])} and {len(names) - FEW} more"
 
 
 def about(answer: Answer) -> tuple[int, int] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
 
 from gapsl.errors import GapslError
@@ -16,7 +18,23 @@ class WireError(GapslError):
         self.reason = reason
 
 
-def why_failed(error: grpc.RpcError) -> str:
-    """Return why a call failed, without what grpc says before it."""
+# What grpc says of a handshake that failed, and what it means.
+MEANINGS = {
+    "WRONG_VERSION_NUMBER": "it speaks plain text: start it with --certs, or leave out --certs here",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not good here: of another authority or host, or expired",
+}
+CLOSED = "Socket closed"
+# Where the attempt went, and how far it came, before what came of it.
+BEFORE = re.compile(r"^(?:UNKNOWN|UNAVAILABLE): \S+: (?:Failed to connect to remote host: )?")
+
+
+def why_failed(error: grpc.RpcError, *, plain: bool = False) -> str:
+    """Return why a call failed, in words for whoever runs a device; `plain`: it went out without TLS."""
     said = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
-    return " ".join(said.rpartition("last error: ")[2].split()) or "no answer"
+    said = BEFORE.sub("", " ".join(said.rpartition("last error: ")[2].split()))
+    for sign, meaning in MEANINGS.items():
+        if sign in said:
+            return meaning
+    if plain and said == CLOSED:
+        return "it closed the connection; if it has certificates, give yours with --certs"
+    return said or "no answer"

@@ -52,7 +52,7 @@ class Holder:
             try:
                 return self._visit(welcome, share, half, wanted)
             except grpc.RpcError as error:
-                why = why_failed(error)
+                why = why_failed(error, plain=self.credentials is None)
             except TurnedAway as error:
                 raise TurnedAway(error.reason, f"the parameter server {self.address}: {error}") from None
             except WireError as error:

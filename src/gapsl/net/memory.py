@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from gapsl.errors import InputError
@@ -12,14 +13,21 @@ from gapsl.net.errors import WireError
 from gapsl.net.lineage import Lineage
 from gapsl.strategies.exchange import DeviceInfo
 
-MOST_TESTS = 10_000_000  # samples that a device is evaluated with, batch by batch
+MOST_TESTS = 1_000_000  # samples of its own that a device is evaluated with, batch by batch
 
 
 class Memory:
     """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
 
-    def __init__(self, path: Path | None, names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        names: tuple[str, ...],
+        labels: Mapping[int, tuple[int, ...]] | None = None,
+    ) -> None:
         self._path, self._names = path, names
+        self._labels = labels or {}  # how many of each class devices have, where the server knows it itself
+        self._tests: dict[int, int] = {}  # samples of its own that each device is tested with
         self.lineage = Lineage()
         self.devices: dict[int, DeviceInfo] = {}
         self._kept = False  # before the run begins a device may think better of its data
@@ -42,6 +50,13 @@ class Memory:
             raise WireError(wire.MALFORMED, f"{ready.batches_per_pass} mini-batches a pass cannot be")
         if not 0 <= ready.test_samples <= MOST_TESTS:
             raise WireError(wire.MALFORMED, f"{ready.test_samples} test samples cannot be")
+        share = self._labels.get(device, counts)
+        if sum(share) != ready.samples or (ready.label_counts and counts != share):
+            raise WireError(
+                wire.OTHER_DATA,
+                f"its data are not the {sum(share)} samples that the run's partition gives it; install the "
+                "same gapsl and dataset at the device",
+            )
         known = self.devices.get(device) if self._kept else None
         if known is not None and known != info_of(ready):
             raise WireError(
@@ -49,7 +64,14 @@ class Memory:
                 f"the data are not those that the run began with ({ready.samples} samples, {known.samples} "
                 "then); give the device its data back, or start a new run",
             )
-        self.devices[device] = info_of(ready)
+        tests = self._tests.get(device, ready.test_samples) if self._kept else ready.test_samples
+        if tests != ready.test_samples:
+            raise WireError(
+                wire.OTHER_DATA,
+                f"the device is tested with {ready.test_samples} samples, and was with {tests} when the run "
+                "began; give it its data back, or start a new run",
+            )
+        self.devices[device], self._tests[device] = info_of(ready), ready.test_samples
 
     def keep(self) -> None:
         """Write down what is known of the devices."""
@@ -64,6 +86,8 @@ class Memory:
                 int(device): DeviceInfo(info["samples"], tuple(info["labels"]), info["batches"])
                 for device, info in found["devices"].items()
             }
+            known = {int(device): info.get("tests") for device, info in found["devices"].items()}
+            self._tests = {device: int(tests) for device, tests in known.items() if tests is not None}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is damaged: {error}; restore it, or start a new run") from None
         if names != self._names:
@@ -76,7 +100,12 @@ class Memory:
     def _write(self) -> None:
         if self._path is not None:
             devices = {
-                device: {"samples": i.samples, "labels": i.label_counts, "batches": i.batches_per_pass}
+                device: {
+                    "samples": i.samples,
+                    "labels": i.label_counts,
+                    "batches": i.batches_per_pass,
+                    **({"tests": self._tests[device]} if device in self._tests else {}),
+                }
                 for device, i in self.devices.items()
             }
             content = {"names": self._names, "generations": self.lineage.begun, "devices": devices}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,16 +14,18 @@ from torch import Tensor
 
 from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
-from gapsl.net.codec import DTYPES, describe
+from gapsl.net.codec import DTYPES, LARGEST_RANK, describe
 from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import check_protocol, listed
-from gapsl.net.service import HELLO_SECONDS, Identify, Serving, within
-from gapsl.net.transfers import Transfer, Transfers
+from gapsl.net.service import HELLO_SECONDS, Identify, Serving, Silent, within
+from gapsl.net.transfers import RESERVED, Transfer, Transfers
 
 METHOD = "gapsl.v1.Parameters"
-MOST_TENSORS = 100_000
+MOST_TENSORS = 10_000
+LONGEST_NAME = 256
+MOST_NUMBERS = 1 << 40  # in a tensor, as its shape has it
 MOST_VISITS = 4  # of a device at once, in different runs
 SILENCE_SECONDS = 60.0  # without a part sent or taken, after which a visit is ended
 
@@ -92,12 +95,14 @@ class ParameterService:
     identify: Identify = lambda context: None
     tell: Callable[[str], None] = lambda text: None
     visits: Visits = field(default_factory=Visits)
+    silent: Silent = field(default_factory=Silent)
 
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Take a device's half, and give it the mean if it waits for it."""
         link = Link(stream, context, self.tell)
         try:
-            announce = announced(link.heard(HELLO_SECONDS))
+            with self.silent.of(self.identify(context), context):
+                announce = announced(link.heard(HELLO_SECONDS))
             link.who = repr(announce.name[:100])
             device, transfer = self._admitted(announce, context)
             self.tell(f"{transfer}: {link.who} is here")
@@ -106,7 +111,8 @@ class ParameterService:
         except (WireError, InputError) as error:
             self.tell(f"{link.who} is refused: {error}")
             reason = error.reason if isinstance(error, WireError) else wire.STOPPED
-            yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
+            with link.moving(HELLO_SECONDS):
+                yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
 
     def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:
         """Return who comes, and for what; refuse whoever is not what it says."""
@@ -129,7 +135,8 @@ class ParameterService:
         for message in sent(mean):
             with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
                 yield message
-        yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
+        with link.moving(SILENCE_SECONDS):
+            yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
 
 
 def announced(stream: Iterator[bytes]) -> wire.Announce:
@@ -158,9 +165,11 @@ def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Ten
                 raise WireError(wire.MALFORMED, "something else where a tensor is due")
             else:
                 name = message.named.name
-                left -= message.named.tensor.bytes
-                if left < 0 or not name or name in found:
-                    raise WireError(wire.TOO_MUCH, f"a half of more than {largest} bytes, or {name!r} again")
+                if not 0 < len(name) <= LONGEST_NAME or name == RESERVED or name in found:
+                    raise WireError(wire.MALFORMED, f"{name[:LONGEST_NAME]!r} is no name of another tensor")
+                left -= message.named.tensor.bytes + len(name.encode())
+                if left < 0:
+                    raise WireError(wire.TOO_MUCH, f"a half of more than {largest} bytes")
                 tensor = assembler.start(message.named.tensor, whatever(message.named.tensor))
             if tensor is not None:
                 found[name] = tensor
@@ -176,6 +185,11 @@ def whatever(header: wire.Tensor) -> Expected:
     """Expect what a tensor says of itself: its size is limited elsewhere."""
     if header.dtype not in DTYPES:
         raise WireError(wire.MALFORMED, f"dtype {header.dtype} is unknown")
+    shape = header.shape
+    # Of a tensor without numbers the other dimensions may be anything, and so too much to multiply.
+    possible = len(shape) <= LARGEST_RANK and math.prod(max(size, 1) for size in shape) <= MOST_NUMBERS
+    if not possible or min(shape, default=0) < 0:
+        raise WireError(wire.MALFORMED, f"a tensor of {len(header.shape)} dimensions that cannot be")
     return Expected(header.dtype, tuple(header.shape))
 
 

@@ -21,6 +21,7 @@ from gapsl.net.session import Outgoing
 
 METHOD = "gapsl.v1.Training"
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
+MOST_SILENT = 2  # streams of one certificate that have not said yet what they are about
 HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
 # A dead link is noticed after two of these; devices may ask as often.
 KEEPALIVE_SECONDS = 10
@@ -46,20 +47,54 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> g
     return grpc.secure_channel(address, credentials, options=OPTIONS)
 
 
+class Silent:
+    """Streams that have not said what they are about: a few of each certificate, to leave room for others.
+
+    Where nobody has a certificate, they cannot be told apart.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[grpc.ServicerContext]] = {}  # by name in the certificate, the oldest first
+        self._lock = threading.Lock()  # streams open and close in gRPC's threads
+
+    @contextmanager
+    def of(self, identity: str | None, context: grpc.ServicerContext) -> Iterator[None]:
+        """Wait for a stream's first word, and for no more than a few of the same party."""
+        if identity is None:
+            yield
+            return
+        with self._lock:
+            mine = self._open.setdefault(identity, [])
+            ended = mine.pop(0) if len(mine) == MOST_SILENT else None
+            mine.append(context)
+        if ended is not None:
+            ended.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if context in mine:
+                    mine.remove(context)
+
+
 class Service:
     """Serves the streams of a run's devices."""
 
     def __init__(self, roster: Roster, welcome: Callable[[int], wire.Welcome], identify: Identify) -> None:
         self._roster, self._welcome, self._identify = roster, welcome, identify
+        self._silent = Silent()
         self.finished = ""  # the last word to whoever comes when the run is over
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
         try:
-            self._identify(context)  # a stranger is not waited for
-            session = self._roster.admit(first(stream, context), partial(self._identify, context))
+            with self._silent.of(self._identify(context), context):  # a stranger is not waited for
+                hello = first(stream, context)
+            session = self._roster.admit(hello, partial(self._identify, context))
+            session.cancel = context.cancel
         except WireError as error:
-            yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
+            with within(HELLO_SECONDS, context.cancel):  # nor is one who does not take the answer
+                yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return
         if self.finished:
             session.finish(self.finished)
@@ -74,6 +109,7 @@ class Service:
             yield from session.outgoing()
         finally:
             self._roster.leave(session)
+            session.ended()
 
 
 @contextmanager

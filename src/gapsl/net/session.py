@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import grpc
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize
 
+LAST_WORD_SECONDS = 10.0  # for a device to take what was sent before its stream was ended
 Outgoing = wire.ToDevice | memoryview
 Answer = wire.Upload | wire.Scored | wire.Done | wire.Status | wire.Judged
 
@@ -80,7 +82,11 @@ class Session:
     ) -> None:
         self.device, self.name, self._identify = device, name, identify
         self._inbox = inbox
-        self._outgoing: queue.SimpleQueue[Iterable[Outgoing] | None] = queue.SimpleQueue()
+        self.cancel: Callable[[], object] = lambda: None  # ends the stream, whatever is on its way
+        # What is to be sent, each with the answer that is due for it.
+        self._outgoing: queue.SimpleQueue[tuple[Due | None, Iterable[Outgoing]] | None] = queue.SimpleQueue()
+        self._last_word: threading.Timer | None = None
+        self._ended = False
         self._finished = False
         self._due: Due | None = Due("ready")
         self._lock = threading.Lock()
@@ -91,40 +97,61 @@ class Session:
         self, message: wire.ToDevice, due: Due | None = None, payload: Sequence[memoryview] = ()
     ) -> None:
         """Send a command and the bytes of its tensor; what is due for it, if anything, comes as an event."""
-        if due is not None:  # else what was due before still is
-            with self._lock:
-                self._due = due
-        self._outgoing.put(framed(message, payload))
+        self._outgoing.put((due, framed(message, payload)))
 
     def close(self, last: wire.ToDevice | None = None) -> None:
-        """End the stream, with a last word or without."""
+        """End the stream, with a last word or without; if that is not taken in time, end it all the same."""
         if last is not None:
-            self._outgoing.put((last,))
+            self._outgoing.put((None, (last,)))
         self._outgoing.put(None)
+        with self._lock:
+            if self._ended or self._last_word is not None:
+                return
+            self._last_word = threading.Timer(LAST_WORD_SECONDS, lambda: self.cancel())
+            self._last_word.daemon = True
+            self._last_word.start()
 
     def finish(self, reason: str) -> None:
         """Say that the run is finished; of what the device still sends only that it has heard is wanted."""
         self._finished = True
-        self._outgoing.put((wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=True)),))
+        self._outgoing.put((None, (wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=True)),)))
 
-    def still_welcome(self) -> bool:
-        """Check who this is once more, and refuse it if its certificate has expired or was revoked since."""
+    def unwelcome(self) -> str:
+        """Check who this is once more, and refuse it if its certificate has expired or was revoked since.
+
+        Returns why it is refused, nothing if it is not.
+        """
         try:
             if self._identify() in (None, self.name):
-                return True
+                return ""
             raise WireError(wire.IDENTITY, f"the certificate is not that of {self.name!r}")
         except WireError as error:
             self.refuse(error)
-            return False
+            return str(error)
 
     def refuse(self, error: WireError) -> None:
         """End the stream and say why."""
         self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error))))
 
     def outgoing(self) -> Iterator[Outgoing]:
-        """Yield what is to be sent until the session is closed."""
-        while (messages := self._outgoing.get()) is not None:
+        """Yield what is to be sent until the session is closed.
+
+        gRPC asks for the next when the device has room for it. So an answer is due only when its command is
+        on its way: a device that answers without reading would have ever more put by for it.
+        """
+        while (sent := self._outgoing.get()) is not None:
+            due, messages = sent
+            if due is not None:  # else what was due before still is
+                with self._lock:
+                    self._due = due
             yield from messages
+
+    def ended(self) -> None:
+        """Take note that the stream has ended."""
+        with self._lock:
+            self._ended = True
+            if self._last_word is not None:
+                self._last_word.cancel()
 
     def read(self, stream: Iterator[bytes]) -> None:
         """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
@@ -137,7 +164,7 @@ class Session:
             reason = str(error)
             self.refuse(error)
         except Exception as error:  # gRPC ends the iterator with whatever its link died of
-            reason = f"the link broke ({type(error).__name__})"
+            reason = "the link broke" if isinstance(error, grpc.RpcError) else f"the link broke ({error!r})"
             self.close()
         self._inbox.put(Left(self, reason))
 

@@ -8,6 +8,7 @@ folder of its own with so many halves and no more: what one brought, nobody else
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import threading
 import time
@@ -29,6 +30,7 @@ from gapsl.net.errors import WireError
 KEPT = 4  # halves of a device in a run; all but the newest are over, or of a past that the run has left
 RUNS = 16  # runs of which a device's halves are kept: those it came for last
 MEANS = 4  # in memory, of all runs together
+RESERVED = "__metadata__"  # what the format calls something else than a tensor
 POLL = 0.2  # seconds between two looks at whether the one who waits is still there
 
 Weights = Mapping[int, float]
@@ -55,7 +57,8 @@ class Transfers:
         """Store a device's half, and wake those who wait for the mean."""
         transfer.write(device, half)
         with self._changed:
-            tidy(transfer.file(device).parent)
+            with suppress(FileNotFoundError):  # other runs of the device's have come since, and pushed it out
+                tidy(transfer.file(device))
             self._changed.notify_all()
 
     def mean(self, transfer: Transfer, alive: Callable[[], bool]) -> dict[str, Tensor] | None:
@@ -120,7 +123,7 @@ class Transfer:
 
     def average(self) -> dict[str, Tensor]:
         """Return the weighted mean, added in ascending order of the devices."""
-        halves = {device: StoredHalf(self.file(device)) for device in self.weights}
+        halves = {device: self._stored(device) for device in self.weights}
         odd = odd_ones({device: half.kind() for device, half in halves.items()})
         if odd:  # no fault of those who wait, so they may try again: the odd ones may bring another half
             raise WireError(
@@ -129,6 +132,12 @@ class Transfer:
                 f"{', '.join(f'device {device}' for device in odd)}",
             )
         return average(list(halves.values()), list(self.weights.values()))
+
+    def _stored(self, device: int) -> StoredHalf:
+        try:
+            return StoredHalf(self.file(device))
+        except (OSError, SafetensorError) as error:
+            raise WireError(wire.STOPPED, f"the half of device {device} cannot be read: {error}") from None
 
 
 class StoredHalf(Mapping[str, Tensor]):
@@ -162,18 +171,34 @@ def odd_ones(kinds: Mapping[int, Hashable]) -> list[int]:
     return [device for device in kinds if 2 * len(most) <= len(kinds) or device not in most]
 
 
-def tidy(run: Path) -> None:
-    """Remove what a device does not need any more: old halves of this run, and runs it came for long ago."""
+def tidy(half: Path) -> None:
+    """Remove what a device does not need since this half: old ones of its run, and runs of long ago."""
+    run = half.parent
+    make_newest(half)
     for old in by_age(run)[:-KEPT]:
         old.unlink(missing_ok=True)
+    make_newest(run)
     for past in by_age(run.parent)[:-RUNS]:
         shutil.rmtree(past, ignore_errors=True)
 
 
+def make_newest(path: Path) -> None:
+    """Give a path a time after all others in its folder: a clock that was put back says it is old."""
+    others = [age for other, age in ages(path.parent).items() if other != path]
+    now = max(time.time_ns(), 1 + max(others, default=0))
+    os.utime(path, ns=(now, now))
+
+
 def by_age(folder: Path) -> list[Path]:
     """Return what is in a folder, the oldest first."""
-    ages: dict[Path, int] = {}
+    found = ages(folder)
+    return sorted(found, key=found.__getitem__)
+
+
+def ages(folder: Path) -> dict[Path, int]:
+    """Return when each thing in a folder was last changed."""
+    found: dict[Path, int] = {}
     for path in folder.iterdir():
         with suppress(FileNotFoundError):  # a draft of another visit has become a half
-            ages[path] = path.stat().st_mtime_ns
-    return sorted(ages, key=ages.__getitem__)
+            found[path] = path.stat().st_mtime_ns
+    return found

@@ -261,6 +261,9 @@ def explain(error: ValidationError, prefix: str = "") -> str:
             known |= sections()
             if len(mistake["loc"]) > 1:
                 known = set(OptimizerConfig.model_fields)
+            if path == "preset":
+                lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
+                continue
             lines.append(f"unknown setting '{path}'; {nearest(str(mistake['loc'][-1]), known)}")
             continue
         message = mistake["msg"].removeprefix("Value error, ")

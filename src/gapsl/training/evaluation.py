@@ -14,33 +14,47 @@ from torch import Tensor, nn
 from gapsl.errors import InputError
 from gapsl.training.fleet import Away, Fleet, Rewind, Split, Whose
 
+NOBODY = "no device was there to be evaluated"
 NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
 
 
 @dataclass(frozen=True)
 class Scored:
-    """How one client-side model and the server did on an evaluation set."""
+    """How one client-side model and the server did on an evaluation set, as little of it as is wanted."""
 
-    probabilities: Tensor  # (N, C), float64
     labels: Tensor  # (N,)
+    likelihoods: Tensor  # (N,), float64: the probability of the label
+    hits: Tensor  # (N,), bool: whether none had a larger one
+    classes: int
 
     @property
     def accuracy(self) -> float:
         """The share of samples predicted right."""
-        return accuracy_of(self.probabilities, self.labels)
+        return float(self.hits.double().mean())
 
     @property
     def loss(self) -> float:
         """The mean negative log-likelihood."""
-        right = self.probabilities.gather(1, self.labels[:, None])
-        return float(-right.clamp_min(1e-300).log().mean())
+        return float(-self.likelihoods.clamp_min(1e-300).log().mean())
 
     def by_class(self) -> Tensor:
         """The accuracy on each class, NaN where the set has no sample of it."""
-        classes = self.probabilities.shape[1]
-        hits = (self.probabilities.argmax(dim=1) == self.labels).double()
-        totals = torch.bincount(self.labels, minlength=classes).double()
-        return torch.bincount(self.labels, weights=hits, minlength=classes) / totals
+        totals = torch.bincount(self.labels, minlength=self.classes).double()
+        return torch.bincount(self.labels, weights=self.hits.double(), minlength=self.classes) / totals
+
+
+def scored(probabilities: Tensor, labels: Tensor) -> Scored:
+    """Return how a model did that gives these probabilities (N, C)."""
+    likelihoods = probabilities.gather(1, labels[:, None])[:, 0]
+    return Scored(labels, likelihoods, probabilities.argmax(dim=1) == labels, probabilities.shape[1])
+
+
+def joined(batches: Sequence[Scored]) -> Scored:
+    """Return how a model did on all batches of a set."""
+    labels, likelihoods, hits = (
+        torch.cat([getattr(batch, name) for batch in batches]) for name in ("labels", "likelihoods", "hits")
+    )
+    return Scored(labels, likelihoods, hits, batches[0].classes)
 
 
 def evaluate(
@@ -60,38 +74,42 @@ def evaluate(
     means that nobody else has any, all other measures are on them, too.
     """
     if fleet.own_tests and fleet.headed:
-        own_accuracy, own = _own_counts(fleet, server), {}
+        counted, own = _own_counts(fleet, server), {}
         if not len(labels):
-            return _from_counts(own_accuracy, sorted(fleet.devices))
+            return _from_counts(counted, sorted(fleet.devices))
+        own_accuracy = {device: share for device, share in counted.items() if share is not None}
     else:
         own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
         own_accuracy = {device: one.accuracy for device, one in own.items() if len(one.labels)}
     away: list[int] = []  # devices that are not waited for
     ensemble = merged = None
     if not len(labels):
-        scored = own
+        found = own
+        if not own:
+            raise Rewind(NOBODY)
         if not any(len(one.labels) for one in own.values()):
             raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
     elif shared is not None:
-        one = _score(server, fleet.probe(split, shared), labels)
-        scored = dict.fromkeys(range(len(proportions)), one)
+        one = scored(_probabilities(server, fleet.probe(split, shared)), labels)
+        found = dict.fromkeys(range(len(proportions)), one)
         ensemble = merged = one.accuracy
     else:
-        scored = {}
+        given: dict[int, Tensor] = {}
         for device in sorted(fleet.devices):
             try:
                 finish = partial(fleet.predict, device) if fleet.headed else None
-                scored[device] = _score(server, fleet.probe(split, device), labels, finish)
+                given[device] = _probabilities(server, fleet.probe(split, device), finish)
             except Away:
                 away.append(device)
-        if not scored:
-            raise Rewind("no device was there to be evaluated")
-        ensemble = accuracy_of(_total([one.probabilities for one in scored.values()]), labels)
+        if not given:
+            raise Rewind(NOBODY)
+        found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
+        ensemble = scored(_total(list(given.values())), labels).accuracy
         if fleet.merges and not fleet.headed and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
-            merged = _score(server, fleet.probe(split, weights), labels).accuracy
-    measured = {device: one for device, one in scored.items() if len(one.labels)}
+            merged = scored(_probabilities(server, fleet.probe(split, weights)), labels).accuracy
+    measured = {device: one for device, one in found.items() if len(one.labels)}
     each = [one.accuracy for one in measured.values()]
     losses = [one.loss for one in measured.values()]
     by_class = torch.stack([one.by_class() for one in measured.values()])
@@ -134,43 +152,33 @@ def local_accuracy(by_class: Tensor, proportions: Tensor) -> float:
     return float(each[total > 0].mean())
 
 
-def accuracy_of(scores: Tensor, labels: Tensor) -> float:
-    """Return the share of rows whose largest score is at the label."""
-    return float((scores.argmax(dim=1) == labels).double().mean())
-
-
-def _score(
-    server: nn.Module,
-    activations: Iterator[Tensor],
-    labels: Tensor,
-    finish: Callable[[Tensor], Tensor] | None = None,
-) -> Scored:
+def _probabilities(
+    server: nn.Module, activations: Iterator[Tensor], finish: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """Run activations to the end; `finish` is what the server does not have of the model."""
     with _evaluating(server):
         ends = (server(batch) if finish is None else finish(server(batch)) for batch in activations)
-        rows = [end.cpu().double().softmax(dim=1) for end in ends]
-    return Scored(torch.cat(rows), labels)
+        return torch.cat([end.cpu().double().softmax(dim=1) for end in ends])
 
 
 def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[int, Scored]:
     """Return how each device that is there does on its own test samples."""
     found: dict[int, Scored] = {}
     for device in sorted(fleet.devices):
-        rows, labels = [], []
+        batches = []
         try:
             with _evaluating(server):
                 for activations, own in fleet.probe_own(device, device if shared is None else shared):
-                    rows.append(server(activations).cpu().double().softmax(dim=1))
-                    labels.append(own.cpu())
+                    batches.append(scored(server(activations).cpu().double().softmax(dim=1), own.cpu()))
         except Away:
             continue
-        found[device] = Scored(torch.cat(rows), torch.cat(labels))
+        found[device] = joined(batches)
     return found
 
 
-def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float]:
-    """Return the accuracy of each device that is there on its own test samples, which it counts itself."""
-    found: dict[int, float] = {}
+def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
+    """Return the accuracy of each device that is there on its own test samples, if any; it counts itself."""
+    found: dict[int, float | None] = {}
     for device in sorted(fleet.devices):
         samples = right = 0
         try:
@@ -180,13 +188,15 @@ def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float]:
                     samples += len(activations)
         except Away:
             continue
-        if samples:
-            found[device] = right / samples
+        found[device] = right / samples if samples else None
     return found
 
 
-def _from_counts(accuracy: Mapping[int, float], devices: Sequence[int]) -> dict[str, Any]:
+def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) -> dict[str, Any]:
     """Return the measures where devices' own counts are all there is."""
+    if not counted:
+        raise Rewind(NOBODY)
+    accuracy = {device: share for device, share in counted.items() if share is not None}
     if not accuracy:
         raise InputError(NO_TESTS)
     measures = _over_devices(list(accuracy.values()))

@@ -142,9 +142,12 @@ class Training:
                 raise InputError(
                     f"{why}, and the server has no checkpoint that all devices have, too; start a new run"
                 )
-            if self.round != common:
+            recorded = self.folder.records() if self.folder is not None else ()
+            reached = max(self.round, *stored, *(int(record["round"]) for record in recorded))
+            if reached > common or self.round != common:
+                back = f"going back from round {reached} to" if reached > common else "from"
                 for observer in self.observers:
-                    observer.warned(f"{why}: going back from round {self.round + 1} to {common}")
+                    observer.warned(f"{why}: {back} the checkpoint of round {common}")
             try:
                 self.resume(self.checkpoints.read(stored[common]))
                 self.checkpoints.forget_after(common)

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from gapsl.cli.join import join
+from gapsl.cli.parameter_server import parameter_server
 from gapsl.cli.serve import serve
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SERVER, DEVICE = DEPLOY / "gapsl-server.service", DEPLOY / "gapsl-device@.service"
+PARAMETERS = DEPLOY / "gapsl-parameter-server.service"
+UNITS = (SERVER, DEVICE, PARAMETERS)
 
 
 def service(unit):
@@ -23,11 +26,11 @@ def service(unit):
     return parser["Service"]
 
 
-def both(function):
-    return pytest.mark.parametrize("unit", [SERVER, DEVICE], ids=lambda unit: unit.stem)(function)
+def each(function):
+    return pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)(function)
 
 
-@both
+@each
 def test_it_runs_as_a_user_to_whom_keys_can_be_given(unit):
     found = service(unit)
     assert (found["User"], found["Group"]) == ("gapsl", "gapsl")
@@ -36,11 +39,12 @@ def test_it_runs_as_a_user_to_whom_keys_can_be_given(unit):
     assert "useradd --system" in text and "chown -R gapsl:gapsl" in text
 
 
-@both
+@each
 def test_it_is_started_again_whatever_ended_it_but_not_when_the_run_is_over(unit):
     found = service(unit)
     assert found["Restart"] == "always"
-    assert "0" in found["RestartPreventExitStatus"].split()
+    if unit != PARAMETERS:  # which serves run after run
+        assert "0" in found["RestartPreventExitStatus"].split()
     assert found["SuccessExitStatus"].split() == ["143", "130"], "stopping it is no failure"
     assert "StartLimitIntervalSec=0" in unit.read_text(encoding="utf-8")
 
@@ -49,17 +53,19 @@ def test_training_that_cannot_go_on_is_not_started_again():
     assert "3" in service(SERVER)["RestartPreventExitStatus"].split()
 
 
-@pytest.mark.parametrize(("unit", "command"), [(SERVER, serve), (DEVICE, join)])
+@pytest.mark.parametrize(
+    ("unit", "command"), [(SERVER, serve), (DEVICE, join), (PARAMETERS, parameter_server)]
+)
 def test_its_options_are_those_of_the_command(unit, command):
     words = service(unit)["ExecStart"].split()
-    assert words[1] == command.__name__
+    assert words[1] == command.__name__.replace("_", "-")
     options = {word[2:] for word in words if word.startswith("--")}
     names = {"log_format": "log", "set_": "set"}
     known = {names.get(name, name.replace("_", "-")) for name in inspect.signature(command).parameters}
     assert options <= known
 
 
-@both
+@each
 def test_every_variable_it_needs_is_in_the_example_one_a_line(unit):
     text = unit.read_text(encoding="utf-8")
     examples = re.findall(r"^#   ([A-Z_]+)=(.*)$", text, re.MULTILINE)
@@ -76,7 +82,7 @@ def test_a_device_brings_data_only_where_it_is_told_to():
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-@both
+@each
 def test_systemd_understands_it(unit, tmp_path):
     copy = tmp_path / unit.name
     text = unit.read_text(encoding="utf-8")

@@ -163,4 +163,6 @@ def test_news_take_nothing_from_what_is_due(line):
     """The last command's answer is still expected when the device hears something in between."""
     line.ask(ASK, Due("status"))
     line.inform(late(3, 0))
-    assert line.session._due == Due("status")
+    session = line.session
+    assert sent(line) == [ASK, late(3, 0)]
+    assert session._due == Due("status")

@@ -28,6 +28,58 @@ def with_both(path):
     return memory
 
 
+def test_where_the_server_knows_the_partition_a_device_cannot_say_otherwise():
+    memory = Memory(None, NAMES, {0: (4, 0, 6)})
+    memory.check(0, ready(), CLASSES)
+    for other in (ready((5, 0, 5)), ready((4, 0, 2**60), 2**60 + 4)):
+        with pytest.raises(WireError, match="the 10 samples that the run's partition gives it") as refused:
+            memory.check(0, other, CLASSES)
+        assert refused.value.reason == wire.OTHER_DATA
+    memory.check(1, ready((5, 0, 5)), CLASSES)
+
+
+def test_labels_that_stay_on_the_device_are_not_compared_but_their_number_is():
+    memory = Memory(None, NAMES, {0: (4, 0, 6)})
+    memory.check(0, ready(()), CLASSES, secret=True)
+    with pytest.raises(WireError, match="partition"):
+        memory.check(0, ready((), samples=11), CLASSES, secret=True)
+
+
+def test_a_device_is_tested_with_as_many_samples_as_at_the_start(tmp_path):
+    tested = ready()
+    tested.test_samples = 7
+    memory = Memory(tmp_path / "fleet.json", ("cam",))
+    memory.check(0, tested, CLASSES)
+    memory.keep()
+    for known in (memory, Memory(tmp_path / "fleet.json", ("cam",))):
+        known.check(0, tested, CLASSES)
+        with pytest.raises(WireError, match="tested with 0 samples, and was with 7") as refused:
+            known.check(0, ready(), CLASSES)
+        assert refused.value.reason == wire.OTHER_DATA
+
+
+def test_a_device_without_tests_of_its_own_gets_none_later(tmp_path):
+    memory = Memory(tmp_path / "fleet.json", ("cam",))
+    memory.check(0, ready(), CLASSES)
+    memory.keep()
+    more = ready()
+    more.test_samples = 5
+    with pytest.raises(WireError, match="tested with 5 samples, and was with 0"):
+        Memory(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES)
+
+
+def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
+    path = tmp_path / "fleet.json"
+    with_both(path)
+    known = json.loads(path.read_text())
+    for device in known["devices"].values():
+        del device["tests"]
+    path.write_text(json.dumps(known))
+    more = ready()
+    more.test_samples = 5
+    Memory(path, NAMES).check(0, more, CLASSES)
+
+
 def test_a_new_run_knows_nothing(tmp_path):
     memory = Memory(tmp_path / "fleet.json", NAMES)
     assert memory.devices == {} and memory.lineage.current == 0

@@ -249,6 +249,25 @@ def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so(
     assert [command.begin.round for command in told.told(0)] == [5]
 
 
+@pytest.mark.parametrize("closing", ["fraction:1", "deadline:5"])
+def test_a_device_that_began_again_after_its_upload_is_sent_no_gradient(closing):
+    """It has not the activations any more, and would take it for a mistake."""
+    told = Told(closing).begin()
+    told.uploads(0, 1)
+    collected = told.fleet.collect(1, ROUND)
+    next(collected)
+    told.leaves(0)
+    told.joins(0)
+    told.answers(0, wire.Done())
+    told.uploads(1, 1)
+    list(collected)
+    while not told.inbox.empty():
+        told.fleet.post.next()
+    told.fleet.deliver(1, {0: Reply(torch.zeros(2, 5)), 1: Reply(torch.zeros(2, 5))})
+    assert [command.WhichOneof("message") for command in told.told(0)] == ["begin"]
+    assert told.told(1)[-1].backward.HasField("gradient")
+
+
 def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
     told = Told("fraction:0.5").begin()
     told.uploads(0, 1)
@@ -258,6 +277,7 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
     told.fleet.post.next()
     told.fleet.post.next()
     told.fleet.post.lines[0].inform(late(1, 0))
+    assert [command.WhichOneof("message") for command in told.told(0)] == ["begin", "backward"]
     assert told.sessions[0]._due.kind == "done"
 
 
@@ -314,6 +334,18 @@ def test_an_upload_that_teaches_the_device_nothing_is_acknowledged_all_the_same(
 # --- evaluation
 
 
+@pytest.mark.parametrize(("closing", "batches"), [("deadline:5", 1), ("fraction:0.5", 3), ("all", 3)])
+def test_under_a_deadline_there_is_an_end_to_a_devices_own_tests(closing, batches, monkeypatch):
+    """How many there are is the device's word: what came in time counts, and the run goes on."""
+    monkeypatch.setitem(RemoteFleet._evaluated.__globals__, "OWN_TESTS", 0)
+    told = Told(closing).begin()
+    told.fleet.post.lines[0].ready.test_samples = 20
+    for batch, rows in enumerate((8, 8, 4)):
+        told.answers(0, wire.Scored(batch=batch), torch.zeros(rows, 5), torch.zeros(rows, dtype=torch.int64))
+    assert len(list(told.fleet.probe_own(0, 0))) == batches
+    assert ("cam is tested with the first 1 batches alone" in told.said) == (batches == 1)
+
+
 def test_the_server_knows_how_many_rows_an_evaluation_set_has():
     told = Told().begin()
     sent = [wire.Scored(batch=0), wire.Scored(batch=1)]
@@ -321,7 +353,8 @@ def test_the_server_knows_how_many_rows_an_evaluation_set_has():
         told.answers(0, scored, torch.zeros(rows, 5))
     assert [len(rows) for rows in told.fleet.probe("test", 0)] == [8, 3]
     session = told.sessions[0]
-    assert session._due is None or session._due.tensor.shape == (3, 5)
+    told.told(0)
+    assert session._due.tensor.shape == (3, 5)
 
 
 def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away():

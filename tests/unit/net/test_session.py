@@ -43,11 +43,13 @@ def hear(*messages, due=UPLOAD, first=READY):
     """Let a session hear these after a command was sent; returns events and what it said last, if it did."""
     inbox = Inbox()
     session = Session(1, "cam", inbox)
+    sending, said = session.outgoing(), []
 
     def stream():
         if first is not None:
             yield serialize(first)
             session.command(FORWARD, due)
+            said.append(next(sending))
         for message in messages:
             yield message if isinstance(message, bytes) else serialize(message)
 
@@ -55,7 +57,7 @@ def hear(*messages, due=UPLOAD, first=READY):
     events = []
     while not inbox.empty():
         events.append(inbox.get())
-    said = [m for m in session.outgoing() if not isinstance(m, memoryview)]
+    said += [m for m in sending if not isinstance(m, memoryview)]
     refusal = said[-1].refusal if said and said[-1].WhichOneof("message") == "refusal" else None
     return events, refusal
 
@@ -128,11 +130,13 @@ def test_what_needs_no_answer_leaves_due_what_was():
     """A device is told that it was late while it works on the next command."""
     inbox = Inbox()
     session = Session(1, "cam", inbox)
+    sending = session.outgoing()
 
     def stream():
         yield serialize(READY)
         session.command(wire.ToDevice(save=wire.Save(round=5)), Due("done"))
         session.command(wire.ToDevice(backward=wire.Backward(round=3, turn=1, late=True)))
+        assert next(sending).HasField("save") and next(sending).HasField("backward")
         yield serialize(wire.FromDevice(done=wire.Done()))
 
     session.read(stream())
@@ -259,6 +263,47 @@ def test_a_device_that_gives_up_says_why():
     events, refusal = hear(wire.FromDevice(failed=wire.Failed(reason="no disk " * 100)))
     assert "the device gives up: no disk" in events[-1].reason
     assert refusal is not None and len(refusal.message) < 300
+
+
+def test_an_answer_to_a_command_that_is_not_on_its_way_yet_is_refused():
+    """So a device that reads nothing cannot have one reply after the other put by for it."""
+    session = Session(1, "cam", inbox := Inbox())
+
+    def stream():
+        yield serialize(READY)
+        session.command(FORWARD, UPLOAD)
+        yield serialize(upload())
+
+    session.read(stream())
+    assert isinstance(inbox.get(), Joined)
+    assert "upload where nothing is due" in inbox.get().reason
+
+
+def test_a_last_word_that_is_not_taken_ends_the_stream_all_the_same(monkeypatch):
+    monkeypatch.setitem(Session.close.__globals__, "LAST_WORD_SECONDS", 0.05)
+    session, over = Session(1, "cam", Inbox()), threading.Event()
+    session.cancel = over.set
+    session.command(FORWARD, UPLOAD)
+    session.refuse(WireError(wire.LATE, "too late"))  # and nobody asks for what is to be sent
+    assert over.wait(10)
+
+
+def test_a_stream_that_has_ended_is_not_ended_again(monkeypatch):
+    monkeypatch.setitem(Session.close.__globals__, "LAST_WORD_SECONDS", 0.05)
+    session, over = Session(1, "cam", Inbox()), threading.Event()
+    session.cancel = over.set
+    session.close()
+    session.ended()
+    assert not over.wait(0.3)
+
+
+def test_a_stream_that_has_ended_needs_no_last_word(monkeypatch):
+    monkeypatch.setitem(Session.close.__globals__, "LAST_WORD_SECONDS", 0.05)
+    session, over = Session(1, "cam", Inbox()), threading.Event()
+    session.cancel = over.set
+    session.ended()
+    session.close()
+    assert not over.wait(0.3)
 
 
 def test_a_link_that_breaks_is_not_the_runs_problem():

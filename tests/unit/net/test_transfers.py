@@ -1,5 +1,6 @@
 """Halves at the parameter server: on disk before anybody relies on them, and the mean that everybody gets."""
 
+import os
 import resource
 import threading
 import time
@@ -264,3 +265,33 @@ def test_a_full_disk_is_named_and_leaves_no_half_of_a_half(transfers):
     assert not list(transfer.file(0).parent.iterdir())
     transfers.add(transfer, 0, large)
     assert transfer.complete
+
+
+def test_a_clock_that_is_put_back_does_not_cost_what_was_just_brought(tmp_path, transfers):
+    for number in range(KEPT):
+        brought(transfers, {0: 1.0}, name=f"a-{number}")
+    ahead = time.time_ns() + 3600 * 10**9
+    for path in tmp_path.rglob("*"):
+        os.utime(path, ns=(ahead, ahead))
+    for number in range(KEPT, KEPT + 2):
+        transfer = brought(transfers, {0: 1.0}, name=f"a-{number}")
+        assert_same(transfers.mean(transfer, there), half(0))
+        assert transfer.file(0).exists()
+    assert len(list(transfer.file(0).parent.iterdir())) == KEPT
+
+
+def test_a_run_that_was_just_come_for_is_kept_whatever_the_clock_says(tmp_path, transfers):
+    for number in range(RUNS):
+        brought(transfers, {0: 1.0}, run=f"run-{number}")
+    ahead = time.time_ns() + 3600 * 10**9
+    for path in tmp_path.rglob("*"):
+        os.utime(path, ns=(ahead, ahead))
+    assert brought(transfers, {0: 1.0}, run="another").file(0).exists()
+
+
+def test_a_half_that_cannot_be_read_is_told_to_those_who_wait_with_whose_it_is(transfers):
+    transfer = brought(transfers)
+    transfer.file(2).write_bytes(b"no half")
+    with pytest.raises(WireError, match="the half of device 2 cannot be read") as refused:
+        transfers.mean(transfer, there)
+    assert refused.value.reason == wire.STOPPED, "they may try again"
