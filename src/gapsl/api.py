@@ -99,7 +99,10 @@ def resume(
     if done is not None:
         return done
     if folder.network_file.exists():
-        raise InputError(f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {out}")
+        raise InputError(
+            f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {out}, "
+            "with its --listen and --certs"
+        )
     given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
     missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
     if missing:

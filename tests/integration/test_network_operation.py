@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +16,8 @@ import pytest
 from fleet import SERVER, WORDS, Fleet
 from processes import Ended, Launcher, contents, records_of, rounds_done, strict_json, wait_until, weights_of
 
-from gapsl.fleets.processes import began
+from gapsl.errors import InputError
+from gapsl.fleets.processes import Processes, began
 
 # --- up, status, down
 
@@ -37,7 +40,8 @@ class Up:
         """Return what the status says: of each process its words, and the last line as 'run'."""
         ended = self.cli.run("fleet", "status", "--out", self.out)
         assert ended.code == 0, ended.stderr
-        title, *lines, last = [line.split() for line in ended.stdout.splitlines()]
+        rows = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]  # others are wrapped
+        title, *lines, last = [line.split() for line in rows]
         assert title == ["process", "pid", "is", "last", "word"]
         return {**{name: words for name, *words in lines}, "run": last}
 
@@ -92,6 +96,18 @@ def test_a_fleet_is_brought_up_looked_at_and_taken_down(cli: Launcher, tmp_path:
         assert "Traceback" not in again.stderr
         assert all(began(pid) for pid in pids.values()), "and those who run are left alone"
 
+        for lost in ("device-1", "server"):
+            os.kill(pids[lost], signal.SIGKILL)
+            wait_until(lambda pid=pids[lost]: not began(pid), f"{lost} is gone")
+            assert fleet.status()[lost][1] == "ended"
+            mended = fleet.up()
+            assert mended.code == 0, mended.stderr
+            assert f"started {lost}; the others were running" in mended.stdout
+            before, done = pids, rounds_done(fleet.run)
+            wait_until(lambda done=done: rounds_done(fleet.run) > done, "more rounds", deadline=120)
+            pids = is_up(fleet)
+            assert {name for name in pids if pids[name] != before[name]} == {lost}
+
         goes_down(fleet, pids)
         done = rounds_done(fleet.run)
         assert (fleet.run / f"checkpoints/round-{done:06d}").is_dir(), "the last round is not lost"
@@ -112,9 +128,44 @@ def test_a_fleet_that_is_brought_up_again_goes_on_to_the_same_end(cli: Launcher,
         assert finished.code == 0, finished.stderr
         assert f"round {done + 1} of 400" in finished.stdout
         assert fleet.status()["run"] == ["round", "400,", "finished"]
+        again = fleet.up()
+        assert again.code == 0 and "is finished; for another one choose another --out" in again.stdout
         alone = cli.run("train", *fleet.settings, "--devices", "3", "--out", tmp_path / "alone", "-q")
         assert alone.code == 0, alone.stderr
         assert weights_of(fleet.run) == weights_of(tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_parameter_server_that_was_killed_is_started_where_it_was(cli: Launcher, tmp_path: Path) -> None:
+    with Up(cli, tmp_path, rounds=100_000) as fleet:
+        fleet.settings += ["--set=method=sfl", "--set=sfl.interval=2"]
+        assert fleet.up().code == 0
+        wait_until(lambda: rounds_done(fleet.run) >= 3, "three rounds", deadline=120)
+        address = fleet.out / "parameters" / "address"
+        before = address.read_text()
+        pid = int(fleet.status()["parameter-server"][0])
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not began(pid), "it is gone")
+        mended = fleet.up()
+        assert mended.code == 0, mended.stderr
+        assert "started parameter-server; the others were running" in mended.stdout
+        assert address.read_text() == before
+        done = rounds_done(fleet.run)
+        wait_until(lambda: rounds_done(fleet.run) > done + 3, "means of halves", deadline=120)
+
+
+def test_a_start_that_failed_does_not_lose_where_a_server_was(tmp_path: Path) -> None:
+    """Those who run go on calling it there."""
+    processes, address = Processes(tmp_path), tmp_path / "address"
+    command = ["parameter-server", "--devices", "1", "--state", str(tmp_path / "halves")]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        before = f"127.0.0.1:{taken.getsockname()[1]}"
+        address.write_text(before)
+        for _ in range(2):
+            with pytest.raises(InputError, match=f"cannot listen on {before}"):
+                processes.serve("parameter-server", command, address, there=True)
+    assert (tmp_path / "address.before").read_text() == before
 
 
 # --- its log

@@ -13,8 +13,9 @@ from processes import wait_until
 import gapsl
 from gapsl.api import compose
 from gapsl.cli.replay import refuse_unrepeatable
-from gapsl.cli.serve import settings_of
+from gapsl.cli.serve import refuse_plainer, settings_of
 from gapsl.errors import InputError
+from gapsl.net.agent import Patience
 from gapsl.net.settings import make_network
 from gapsl.serving import check_served, opened, stored_network
 from gapsl.training.folder import RunFolder
@@ -90,6 +91,63 @@ def test_a_server_computes_with_the_threads_of_its_settings(tmp_path: Path) -> N
     config = compose(words={**SMALL, "method": "psl", "threads": 2, "rounds": 1, "evaluate_every": 1})
     trained_over_loopback(config, tmp_path, observers=[watch])
     assert watch.threads == [2] and torch.get_num_threads() == before
+
+
+class StopAfter(Observer):
+    """Asks a server to stop after some rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.done = rounds, 0
+
+    def round(self, record: Any) -> None:
+        self.done = record["round"]
+
+    def asked(self) -> bool:
+        return self.done >= self.rounds
+
+
+def stopped_run(tmp_path: Path) -> Any:
+    """Serve a run until its third round is stored; returns its configuration."""
+    config = compose(words={**SMALL, "method": "psl", "checkpoint_every": 1})
+    stop = StopAfter(3)
+    served = Served(config, tmp_path, observers=[stop], stop=stop.asked)
+    served.devices.patience = Patience(first=0.05, longest=0.1, whole=1.0)
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    wait_until(lambda: not served.running, "the server's end")
+    assert stop.done >= 3 and RunFolder(tmp_path / "run").result() is None
+    return config
+
+
+@pytest.mark.parametrize("lost", ["run", "fleet.json", "records.jsonl", "network.yaml", "checkpoints"])
+def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost: str) -> None:
+    config = stopped_run(tmp_path)
+    path = tmp_path / "run" / lost
+    aside = path.rename(tmp_path / "aside")
+    if lost == "checkpoints":
+        path.mkdir()
+    with pytest.raises(InputError, match=f"has lost {lost}, without which the run cannot go on"):
+        trained_over_loopback(config, tmp_path)
+    if lost == "checkpoints":
+        path.rmdir()
+    aside.rename(path)
+    result = trained_over_loopback(config, tmp_path)
+    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+
+
+def test_a_damaged_name_of_a_run_is_named(tmp_path: Path) -> None:
+    config = stopped_run(tmp_path)
+    (tmp_path / "run" / "run").write_text("")
+    with pytest.raises(InputError, match="is damaged: it names the run"):
+        trained_over_loopback(config, tmp_path)
+
+
+def test_a_run_served_over_tls_goes_on_in_plain_text_only_if_it_is_asked_to(tmp_path: Path) -> None:
+    refuse_plainer(tmp_path)
+    (tmp_path / "security").write_text("plain text")
+    refuse_plainer(tmp_path)
+    (tmp_path / "security").write_text("mutual TLS")
+    with pytest.raises(InputError, match=r"was served with mutual TLS.*--certs as before.*--insecure"):
+        refuse_plainer(tmp_path)
 
 
 def test_a_run_that_is_finished_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """The command line: one file a subcommand, thin."""
 
+import os
+
+# Before grpc is loaded, which reads it then: its own lines about failed handshakes would stand among ours.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 from gapsl.cli.main import main
 
 __all__ = ["main"]

@@ -83,7 +83,11 @@ def server(
         hosts = host or authority.hosts(name)
         issued = authority.issue_server(name, hosts, days=days, force=force)
         say(f"made the {name}'s certificate for {', '.join(hosts)}, valid until {issued.ends[:10]}")
-    command = "gapsl serve --config run.yaml" if name == "server" else "gapsl parameter-server"
+    command = (
+        "gapsl serve --config run.yaml --listen 0.0.0.0:7443"
+        if name == "server"
+        else "gapsl parameter-server --names NAME,... --listen 0.0.0.0:7444"
+    )
     tell_files(authority, name, archive, command)
 
 

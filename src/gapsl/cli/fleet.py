@@ -13,6 +13,7 @@ from gapsl.cli import running
 from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output
 from gapsl.cli.serve import settings_of
+from gapsl.cli.show import show_runs
 from gapsl.errors import InputError
 from gapsl.fleets.processes import PARAMETERS, SERVER, Processes
 from gapsl.strategies.registry import METHODS
@@ -40,36 +41,47 @@ def up(
     data_dir: running.DataDir = None,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is over, and show it.")] = False,
 ) -> None:
-    """Start server, parameter server if one is needed, and devices; a run that is there goes on."""
+    """Start server, parameter server if one is needed, and devices, or those of them that are not running."""
     processes, run = Processes(out), out / "run"
-    if any(process.alive for process in processes.found()):
-        raise InputError(f"the fleet of {out} is up already; see: gapsl fleet status --out {out}")
     words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
     chosen, network = settings_of(config, preset, words, {}, run)
+    if RunFolder(run).result_file.exists():
+        say(f"the run in {run} is finished; for another one choose another --out")
+        show_runs(run, plots=False)
+        if processes.running():
+            say(f"{', '.join(processes.running())} still run; stop them with: gapsl fleet down --out {out}")
+        return
     settings = [*(["--config", str(config)] if config is not None else [])]
     settings += [*(["--preset", preset] if preset is not None else [])]
     settings += [f"--set={text}" for text in set_ or []]
     settings += [f"--set=devices={devices}"] if devices is not None else []
     names = network.device_names(chosen.devices)
     data = ["--data-dir", data_dir] if data_dir is not None else []
-    parameters: list[str] = []
-    for stale in (run / "address", out / "parameters" / "address"):
-        stale.unlink(missing_ok=True)
+    helpers = [PARAMETERS] if METHODS[chosen.method].moves_halves else []
+    there = processes.running()
+    missing = [name for name in (*helpers, SERVER, *names) if name not in there]
+    if not missing:
+        raise InputError(f"the fleet of {out} is up already; see: gapsl fleet status --out {out}")
     try:
-        if METHODS[chosen.method].moves_halves:
-            command = ["parameter-server", "--names", ",".join(names), "--listen", "localhost:0"]
-            helper = processes.start(PARAMETERS, [*command, "--state", str(out / "parameters")])
-            address = processes.address(helper, out / "parameters" / "address")
-            parameters = ["--parameter-server", address]
-        command = ["serve", "--out", str(run), "--listen", "localhost:0", *settings, *parameters, *data]
-        server = processes.start(SERVER, command)
-        address = processes.address(server, run / "address")
+        if helpers:
+            state = out / "parameters"
+            command = ["parameter-server", "--names", ",".join(names), "--state", str(state)]
+            settings += [
+                "--parameter-server",
+                processes.serve(PARAMETERS, command, state / "address", there=bool(there)),
+            ]
+        address = processes.serve(
+            SERVER, ["serve", "--out", str(run), *settings, *data], run / "address", there=bool(there)
+        )
         for name in names:
-            command = ["join", "--server", address, "--name", name, "--state", str(out / "state"), *data]
-            processes.start(name, command)
+            if name in missing:
+                place = ["--server", address, "--name", name, "--state", str(out / "state")]
+                processes.start(name, ["join", *place, *data])
     except BaseException:
-        processes.stop()
+        processes.stop(processes.started)
         raise
+    if there:
+        say(f"started {', '.join(missing)}; the others were running")
     say(f"{chosen.method} with {len(names)} devices, server at {address}; logs in {processes.logs}")
     if not wait:
         say(f"see how it goes: gapsl fleet status --out {out}; stop it: gapsl fleet down --out {out}")

@@ -11,7 +11,7 @@ import typer
 from gapsl.cli import networking
 from gapsl.cli.networking import log, server_security, split_names, start_log
 from gapsl.errors import InputError
-from gapsl.files import write_text
+from gapsl.files import room_needed, write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.parameters import ParameterService, serve_parameters
 from gapsl.net.transfers import Transfers
@@ -40,14 +40,19 @@ def parameter_server(
     if not listed:
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
+    again = f"gapsl parameter-server --state {state}"
+    with room_needed(state, again):  # before anybody can come
+        state.mkdir(parents=True, exist_ok=True)
     service = ParameterService(listed, Transfers(state, log.info), largest << 20, identify, log.info)
     server = serve_parameters(service, listen, credentials)
     address = f"{listen.rpartition(':')[0]}:{server.port}"
     log.info("parameter server on %s for %d devices", address, len(listed))
-    state.mkdir(parents=True, exist_ok=True)
-    write_text(state / "address", address)
     over = threading.Event()
-    with Interrupt(over.set):
-        over.wait()
-    server.leaving()
-    server.stop()
+    try:
+        with room_needed(state, again):
+            write_text(state / "address", address)
+        with Interrupt(over.set):
+            over.wait()
+    finally:
+        server.leaving()
+        server.stop()

@@ -11,6 +11,7 @@ import typer
 
 from gapsl.cli import running
 from gapsl.cli.running import output
+from gapsl.cli.show import how_to_finish
 from gapsl.errors import GapslError, InputError
 from gapsl.fleets.replay import ReplayFleet, read_happened
 from gapsl.interrupt import Interrupt
@@ -49,7 +50,7 @@ def replay(
     opened = RunFolder.open(folder)
     result = opened.result()
     if result is None:
-        raise InputError(f"{folder} is not finished; go on with it first")
+        raise InputError(f"{folder} is not finished; {how_to_finish(opened)}")
     config, custom = opened.config()
     if custom:
         raise InputError(f"{folder} was started from Python with objects of its own; replay it there")

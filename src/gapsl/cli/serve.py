@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from gapsl.cli.running import output
 from gapsl.errors import InputError
 from gapsl.files import write_text
 from gapsl.interrupt import Interrupt
+from gapsl.net.correspondence import listing
 from gapsl.net.settings import Network, make_network
 from gapsl.reports.table import LEGEND, comparison
 from gapsl.serving import Listening, network_file, stored_network, train_remotely
@@ -28,8 +30,14 @@ EPILOG = (
 )
 
 
+MUTUAL_TLS = "mutual TLS"
+
+
 class RoundLog(Observer):
     """Says how the run goes on, in log lines."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
 
     def started(self, run: Any) -> None:
         """Training begins, or goes on."""
@@ -47,7 +55,7 @@ class RoundLog(Observer):
             words.append(f"kept {len(record['kept'])}")
         if record.get("absent"):
             fields["absent"] = sorted({device for _, device in record["absent"]})
-            words.append(f"without {fields['absent']}")
+            words.append(f"without {listing([self._names[device] for device in fields['absent']])}")
         if record.get("evaluation"):
             fields["accuracy"] = record["evaluation"]["device_mean"]
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
@@ -64,17 +72,20 @@ def serve(
     listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7443 for all.")] = "localhost:7443",
     names: networking.Names = None,
     closing: Annotated[
-        str | None, typer.Option(help="When a round closes: all, fraction:SHARE or deadline:SECONDS.")
+        str | None,
+        typer.Option(help="When a round closes: all (the default), fraction:SHARE or deadline:SECONDS."),
     ] = None,
     activations: Annotated[
-        str | None, typer.Option(help="How activations are sent: none, fp16, bf16 or int8.")
+        str | None, typer.Option(help="How activations are sent: none (the default), fp16, bf16 or int8.")
     ] = None,
     gradients: Annotated[str | None, typer.Option(help="How gradients are sent; the same choices.")] = None,
-    compression: Annotated[str | None, typer.Option(help="none or zstd.")] = None,
+    compression: Annotated[str | None, typer.Option(help="none (the default) or zstd.")] = None,
     parameter_server: Annotated[
         str | None, typer.Option(help="HOST:PORT of the gapsl parameter-server, for SFL and vanilla SL.")
     ] = None,
-    patience: Annotated[float | None, typer.Option(help="Seconds without news before it gives up.")] = None,
+    patience: Annotated[
+        float | None, typer.Option(help="Seconds without news before it gives up; default: 600.")
+    ] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
     metrics: Annotated[str, typer.Option(help="HOST:PORT for Prometheus; default: none.")] = "",
@@ -97,17 +108,28 @@ def serve(
     words = merge(given(data_dir=data_dir), *(parse_assignment(text) for text in set_ or []))
     chosen, network = settings_of(config, preset, words, asked, out)
     credentials, identify = server_security(listen, certs, insecure, "server")
+    if credentials is None and not insecure and not RunFolder(out).result_file.exists():
+        refuse_plainer(out)
     host = listen.rpartition(":")[0]
+    names_of_all = network.device_names(chosen.devices)
 
     def started(port: int) -> None:
-        security = "mutual TLS" if credentials is not None else "plain text"
+        security = MUTUAL_TLS if credentials is not None else "plain text"
         log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, out)
+        write_text(out / "security", security)
         write_text(out / "address", f"{host}:{port}")
-        log.info("waiting for %s", ", ".join(network.device_names(chosen.devices)))
+        log.info("waiting for %s", listing(names_of_all))
 
     with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
         listening = Listening(
-            listen, credentials, identify, started, lambda: interrupt.asked, log.info, [RoundLog()], metrics
+            listen,
+            credentials,
+            identify,
+            started,
+            lambda: interrupt.asked,
+            log.info,
+            [RoundLog(names_of_all)],
+            metrics,
         )
         result = train_remotely(chosen, network, out, listening)
     if result is None:
@@ -115,6 +137,17 @@ def serve(
         raise typer.Exit(interrupt.exit_code)
     output.print(comparison([result]))
     output.print(LEGEND, style="dim", highlight=False)
+    log.info("the run is finished")
+
+
+def refuse_plainer(out: Path) -> None:
+    """Refuse to go on in plain text, unasked, with a run that was served over TLS."""
+    before = out / "security"
+    if before.exists() and before.read_text(encoding="utf-8") == MUTUAL_TLS:
+        raise InputError(
+            f"{out} was served with {MUTUAL_TLS}, and its devices expect that: give --listen and --certs as "
+            "before, or ask for plain text with --insecure"
+        )
 
 
 def settings_of(
@@ -132,8 +165,8 @@ def settings_of(
     for name, value in wanted.items():
         if name not in INCIDENTAL and before.get(name) != value:
             raise InputError(
-                f"{out} was started with {name} = {before.get(name)}, not {value}; "
-                "leave it out to go on, or choose another --out"
+                f"{out} was started with {name} = {before.get(name)}, not {value}; to go on leave out "
+                "--config, --preset and --set, or give those of its start; another run needs another --out"
             )
     incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
     if not network_file(out).exists():

@@ -27,11 +27,17 @@ def show(
 ) -> None:
     """Show results as a table, and with --plots as pictures in the folder."""
     if not finished_runs(folder):
-        raise InputError(
-            f"{folder} has no finished run in it; start one with: gapsl train --out {folder} - "
-            f"or finish it with: gapsl resume {folder}"
-        )
+        raise InputError(f"{folder} has no finished run in it; {how_to_finish(RunFolder(folder))}")
     show_runs(folder, plots=plots, data_dir=data_dir)
+
+
+def how_to_finish(run: RunFolder) -> str:
+    """Return the command that brings a run to its end."""
+    if run.network_file.exists():
+        return f"finish it with: gapsl serve --out {run.path}, with its --listen and --certs"
+    if run.config_file.exists():
+        return f"finish it with: gapsl resume {run.path}"
+    return f"start one with: gapsl train --out {run.path} - or finish it with: gapsl resume {run.path}"
 
 
 def finished_runs(folder: Path) -> list[RunFolder]:

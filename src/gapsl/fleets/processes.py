@@ -40,6 +40,7 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file, self.logs = folder / "processes.json", folder / "logs"
+        self.started: list[Process] = []  # by this object
 
     def found(self) -> list[Process]:
         """Return the processes that were started, alive or not."""
@@ -49,6 +50,10 @@ class Processes:
             return [Process(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"{self._file} is damaged: {error}; delete it") from None
+
+    def running(self) -> list[str]:
+        """Return the names of those that run."""
+        return [process.name for process in self.found() if process.alive]
 
     def start(self, name: str, arguments: Sequence[str]) -> Process:
         """Start a gapsl command in the background, with a log of its own."""
@@ -63,16 +68,32 @@ class Processes:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         process = Process(name, started.pid, began(started.pid) or "")
+        self.started.append(process)
         others = [other for other in self.found() if other.name != name]
         write_json(self._file, [vars(one) for one in (*others, process)])
         return process
+
+    def serve(self, name: str, arguments: Sequence[str], file: Path, *, there: bool) -> str:
+        """Start a server if it does not run, and return where it listens, as it has written to a file.
+
+        If others are `there`, they go on calling where it was, so it is started there again.
+        """
+        for process in self.found():
+            if process.name == name and process.alive:
+                return self.address(process, file)
+        before = file.with_name(f"{file.name}.before")  # so that it is known after a start that failed
+        if file.exists():
+            file.replace(before)
+        known = before.read_text(encoding="utf-8").strip() if there and before.exists() else "localhost:0"
+        return self.address(self.start(name, [*arguments, "--listen", known]), file)
 
     def address(self, process: Process, file: Path) -> str:
         """Wait until a server has written where it listens."""
         deadline = time.monotonic() + START_SECONDS
         while not file.exists():
             if not process.alive or time.monotonic() > deadline:
-                raise InputError(f"the {process.name} did not start:\n{self.last_lines(process.name)}")
+                said = [line.removeprefix("error: ") for line in self.last_lines(process.name).splitlines()]
+                raise InputError("\n".join([f"the {process.name} did not start:", *said]))
             time.sleep(0.05)
         return file.read_text(encoding="utf-8").strip()
 
@@ -82,9 +103,9 @@ class Processes:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return "\n".join(text.rstrip().splitlines()[-count:])
 
-    def stop(self, seconds: float = 15.0) -> list[Process]:
-        """Ask all to stop, the server first, so that it stores its last round; then make them."""
-        alive = [process for process in self.found() if process.alive]
+    def stop(self, which: Iterable[Process] | None = None, seconds: float = 15.0) -> list[Process]:
+        """Ask these, or all, to stop, the server first, so that it stores its last round; then make them."""
+        alive = [process for process in (self.found() if which is None else which) if process.alive]
         ask([process for process in alive if process.name == SERVER], signal.SIGTERM, seconds)
         ask([process for process in alive if process.name != SERVER], signal.SIGTERM, seconds / 3)
         ask(alive, signal.SIGKILL, 5.0)
