@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -28,6 +29,24 @@ def room_needed(path: Path, go_on: str) -> Iterator[None]:
             f"could not write to {path}: {error.strerror}; nothing that was stored is damaged: "
             f"make room and go on with: {go_on}"
         ) from None
+
+
+@contextmanager
+def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
+    """Keep two processes from working in a folder; the lock ends with the process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(busy) from None
+        yield
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def train_remotely(
 
 def refuse_incomplete(folder: RunFolder) -> None:
     """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
+    if folder.result_file.exists():
+        return  # it does not have to go on
     rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
     if not any(rounds) and not any(True for _ in folder.records()):
         return  # nothing is trained yet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ import gapsl
 from gapsl.api import compose
 from gapsl.data import load_source
 from gapsl.errors import GapslError, InputError
+from gapsl.fleets import remote
+from gapsl.net import correspondence
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.own import own_place
 from gapsl.net.place import DataPlace
+from gapsl.net.shared import shared_place
 from gapsl.reports.table import title
-from tests.integration.network import SMALL, Devices, parameter_server, trained_over_loopback
+from gapsl.training.evaluation import _from_counts
+from gapsl.training.observers import Observer
+from tests.integration.network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
 OWN: dict[str, Any] = {key: SMALL[key] for key in ("model", "width", "devices", "batch_size")}
 OWN |= {"method": "psl", "rounds": 40, "server_optimizer": {"lr": 0.05}, "device_optimizer": {"lr": 0.05}}
@@ -88,6 +94,71 @@ def test_methods_that_share_halves_test_them_on_the_devices_own_samples(
         network = {"data": "own", "parameter_server": address}
         result = trained_over_loopback(config, tmp_path, network=network, devices=devices)
     assert len(result["final"]["device_accuracy"]) == 3
+
+
+class Slow(DataPlace):
+    """A place where an evaluation batch takes longer than it may."""
+
+    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        time.sleep(0.5)
+        return super().inputs(split, batch)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked_to(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    for module in (correspondence, remote):
+        monkeypatch.setattr(module, "SLOW", 0.1)
+
+    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
+        place = own_place(welcome, f"folder:{folders / name[-1]}", None)
+        place.__class__ = Slow
+        return place
+
+    class Watching(Observer):
+        warnings = 0
+
+        def warned(self, message: str) -> None:
+            self.warnings += 1
+
+    watching = Watching()
+    config = compose(words={**OWN, "dataset": DESCRIBED, "rounds": 3, "checkpoint_every": 1})
+    served = Served(
+        config,
+        tmp_path,
+        network={"data": "own", "closing": "deadline:0.1"},
+        devices=Devices(tmp_path / "state", workplace=workplace),
+        observers=[watching],
+        stop=lambda: stopped and watching.warnings > 0,
+    )
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    if stopped:
+        with pytest.raises(AssertionError):  # no result
+            served.result()
+        assert watching.warnings == 1
+    else:
+        with pytest.raises(InputError, match="3 times no device could be evaluated after round 3"):
+            served.result()
+
+
+def test_a_device_that_is_not_tested_is_not_away() -> None:
+    found = _from_counts({0: 0.5, 1: None}, [0, 1, 2])
+    assert found["away"] == [2] and found["device_mean"] == 0.5
+
+
+def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refused(tmp_path: Path) -> None:
+    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
+        if name == "device-0":
+            welcome.device = 1
+        return shared_place(welcome, None)
+
+    said: list[str] = []
+    devices = Devices(tmp_path / "state", workplace=workplace)
+    config = compose(words={**SMALL, "method": "psl"})
+    with pytest.raises(InputError, match="nothing from device-0"):
+        trained_over_loopback(config, tmp_path, network={"patience": 3}, devices=devices, said=said)
+    assert any("device-0 is refused: its data are not the" in text for text in said)
 
 
 @pytest.mark.parametrize(

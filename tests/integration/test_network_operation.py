@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from fleet import SERVER, WORDS, Fleet
 from processes import Ended, Launcher, contents, records_of, rounds_done, strict_json, wait_until, weights_of
 
+from gapsl.cli.fleet import up
+from gapsl.cli.parameter_server import parameter_server
 from gapsl.errors import InputError
 from gapsl.fleets.processes import Processes, began
 
@@ -92,8 +95,7 @@ def test_a_fleet_is_brought_up_looked_at_and_taken_down(cli: Launcher, tmp_path:
         assert {path.stem for path in (fleet.out / "logs").iterdir()} == PROCESSES
 
         again = fleet.up()
-        assert again.code == 2 and "is up already; see: gapsl fleet status" in again.stderr
-        assert "Traceback" not in again.stderr
+        assert again.code == 0 and "are running" in again.stdout
         assert all(began(pid) for pid in pids.values()), "and those who run are left alone"
 
         for lost in ("device-1", "server"):
@@ -112,6 +114,19 @@ def test_a_fleet_is_brought_up_looked_at_and_taken_down(cli: Launcher, tmp_path:
         done = rounds_done(fleet.run)
         assert (fleet.run / f"checkpoints/round-{done:06d}").is_dir(), "the last round is not lost"
         assert fleet.down().stdout.strip() == "nobody was running"
+
+
+def test_two_do_not_start_the_same_fleet_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Processes(tmp_path).locked(), pytest.raises(typer.Exit):
+        up(devices=3, out=tmp_path)
+    assert "another gapsl fleet up is starting the fleet" in capsys.readouterr().err
+    assert not (tmp_path / "processes.json").exists()
+
+
+def test_a_parameter_server_says_that_its_folder_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot write to .*file: .*; choose another --state"):
+        parameter_server(devices=3, state=tmp_path / "file", listen="localhost:0")
 
 
 @pytest.mark.slow

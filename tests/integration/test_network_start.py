@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from processes import wait_until
 import gapsl
 from gapsl.api import compose
 from gapsl.cli.replay import refuse_unrepeatable
-from gapsl.cli.serve import refuse_plainer, settings_of
+from gapsl.cli.serve import refuse_plainer, serve, settings_of
 from gapsl.errors import InputError
 from gapsl.net.agent import Patience
 from gapsl.net.settings import make_network
@@ -118,6 +119,14 @@ def stopped_run(tmp_path: Path) -> Any:
     return config
 
 
+def test_a_finished_run_needs_its_checkpoints_no_more(tmp_path: Path) -> None:
+    config = compose(words={**SMALL, "method": "psl"})
+    result = trained_over_loopback(config, tmp_path)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    again = trained_over_loopback(config, tmp_path)
+    assert again["final"] == result["final"]
+
+
 @pytest.mark.parametrize("lost", ["run", "fleet.json", "records.jsonl", "network.yaml", "checkpoints"])
 def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost: str) -> None:
     config = stopped_run(tmp_path)
@@ -148,6 +157,8 @@ def test_a_run_served_over_tls_goes_on_in_plain_text_only_if_it_is_asked_to(tmp_
     (tmp_path / "security").write_text("mutual TLS")
     with pytest.raises(InputError, match=r"was served with mutual TLS.*--certs as before.*--insecure"):
         refuse_plainer(tmp_path)
+    with pytest.raises(InputError, match="was served with mutual TLS"):
+        serve(out=tmp_path, listen="localhost:0")
 
 
 def test_a_run_that_is_finished_stays_as_it_is(tmp_path: Path) -> None:

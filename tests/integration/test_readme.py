@@ -28,7 +28,7 @@ def fenced(text: str, language: str) -> list[str]:
 
 def run(arguments: list[str], folder: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

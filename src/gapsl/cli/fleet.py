@@ -43,6 +43,31 @@ def up(
 ) -> None:
     """Start server, parameter server if one is needed, and devices, or those of them that are not running."""
     processes, run = Processes(out), out / "run"
+    with processes.locked():
+        if not bring_up(processes, out, config, devices, preset, set_, data_dir):
+            return
+    if not wait:
+        say(f"see how it goes: gapsl fleet status --out {out}; stop it: gapsl fleet down --out {out}")
+        return
+    try:
+        follow(processes)
+    finally:
+        processes.stop()
+    if RunFolder(run).result() is None:
+        raise InputError(f"the server has stopped; its log is {processes.logs / SERVER}.log")
+
+
+def bring_up(
+    processes: Processes,
+    out: Path,
+    config: Path | None,
+    devices: int | None,
+    preset: str | None,
+    set_: list[str] | None,
+    data_dir: str | None,
+) -> bool:
+    """Start whoever does not run; False: the run is finished, and there is nothing to start."""
+    run = out / "run"
     words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
     chosen, network = settings_of(config, preset, words, {}, run)
     if RunFolder(run).result_file.exists():
@@ -50,7 +75,7 @@ def up(
         show_runs(run, plots=False)
         if processes.running():
             say(f"{', '.join(processes.running())} still run; stop them with: gapsl fleet down --out {out}")
-        return
+        return False
     settings = [*(["--config", str(config)] if config is not None else [])]
     settings += [*(["--preset", preset] if preset is not None else [])]
     settings += [f"--set={text}" for text in set_ or []]
@@ -61,18 +86,19 @@ def up(
     there = processes.running()
     missing = [name for name in (*helpers, SERVER, *names) if name not in there]
     if not missing:
-        raise InputError(f"the fleet of {out} is up already; see: gapsl fleet status --out {out}")
+        say(f"all {len(there)} processes of {out} are running")
+        return True
     try:
         if helpers:
             state = out / "parameters"
             command = ["parameter-server", "--names", ",".join(names), "--state", str(state)]
             settings += [
                 "--parameter-server",
-                processes.serve(PARAMETERS, command, state / "address", there=bool(there)),
+                processes.serve(PARAMETERS, command, state / "address", there=SERVER in there),
             ]
-        address = processes.serve(
-            SERVER, ["serve", "--out", str(run), *settings, *data], run / "address", there=bool(there)
-        )
+        command = ["serve", "--out", str(run), *settings, *data]
+        calling = any(name in there for name in names)
+        address = processes.serve(SERVER, command, run / "address", there=calling)
         for name in names:
             if name in missing:
                 place = ["--server", address, "--name", name, "--state", str(out / "state")]
@@ -83,15 +109,7 @@ def up(
     if there:
         say(f"started {', '.join(missing)}; the others were running")
     say(f"{chosen.method} with {len(names)} devices, server at {address}; logs in {processes.logs}")
-    if not wait:
-        say(f"see how it goes: gapsl fleet status --out {out}; stop it: gapsl fleet down --out {out}")
-        return
-    try:
-        follow(processes)
-    finally:
-        processes.stop()
-    if RunFolder(run).result() is None:
-        raise InputError(f"the server has stopped; its log is {processes.logs / SERVER}.log")
+    return True
 
 
 @app.command("status")

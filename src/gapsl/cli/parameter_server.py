@@ -41,8 +41,12 @@ def parameter_server(
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
     again = f"gapsl parameter-server --state {state}"
-    with room_needed(state, again):  # before anybody can come
+    try:  # before anybody can come
         state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {state}: {error.strerror}; choose another --state, or make room"
+        ) from None
     service = ParameterService(listed, Transfers(state, log.info), largest << 20, identify, log.info)
     server = serve_parameters(service, listen, credentials)
     address = f"{listen.rpartition(':')[0]}:{server.port}"

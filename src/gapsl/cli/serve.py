@@ -116,6 +116,8 @@ def serve(
     def started(port: int) -> None:
         security = MUTUAL_TLS if credentials is not None else "plain text"
         log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, out)
+        if was_secure(out):  # once in plain text is not for good
+            security = MUTUAL_TLS
         write_text(out / "security", security)
         write_text(out / "address", f"{host}:{port}")
         log.info("waiting for %s", listing(names_of_all))
@@ -140,10 +142,15 @@ def serve(
     log.info("the run is finished")
 
 
+def was_secure(out: Path) -> bool:
+    """Say whether a run was served over TLS before."""
+    before = out / "security"
+    return before.exists() and before.read_text(encoding="utf-8") == MUTUAL_TLS
+
+
 def refuse_plainer(out: Path) -> None:
     """Refuse to go on in plain text, unasked, with a run that was served over TLS."""
-    before = out / "security"
-    if before.exists() and before.read_text(encoding="utf-8") == MUTUAL_TLS:
+    if was_secure(out):
         raise InputError(
             f"{out} was served with {MUTUAL_TLS}, and its devices expect that: give --listen and --certs as "
             "before, or ask for plain text with --insecure"

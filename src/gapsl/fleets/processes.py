@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gapsl.errors import InputError
-from gapsl.files import write_json
+from gapsl.files import locked, write_json
 
 SERVER, PARAMETERS = "server", "parameter-server"
 START_SECONDS = 60.0  # to load torch and listen
@@ -50,6 +50,11 @@ class Processes:
             return [Process(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"{self._file} is damaged: {error}; delete it") from None
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep two from starting the same processes."""
+        busy = f"another gapsl fleet up is starting the fleet of {self.folder}; wait for it"
+        return locked(self.folder, "--out", busy)
 
     def running(self) -> list[str]:
         """Return the names of those that run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,12 @@ class RemoteFleet:
             roster.names,
             roster.inbox,
             memory,
-            lambda device, ready: memory.check(device, ready, agreed.classes, secret=self.headed),
+            partial(
+                memory.check,
+                classes=agreed.classes,
+                samples=agreed.rows - agreed.probes,
+                secret=bool(agreed.features),
+            ),
             closing=closing,
             total_rounds=total_rounds,
             patience=patience,
@@ -173,7 +179,9 @@ class RemoteFleet:
         """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
         if not all_finite(features):  # the loss would not be, and not every codec can write it
             return math.nan, torch.zeros_like(features)
-        answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
+        answer = None
+        if device not in self.post.anew:  # else it does not know its mini-batch any more
+            answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
         if answer is None or answer.tensor is None:
             self._absent.append((self._lines[device].turn, device))
             return math.nan, torch.zeros_like(features)

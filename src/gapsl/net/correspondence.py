@@ -255,6 +255,10 @@ class Correspondence:
         kept = [event for event in self._stash if isinstance(event, Answered)]
         return [event for event in kept if isinstance(event.answer, wire.Upload)]
 
+    def _uploaded(self, device: int) -> bool:
+        """Say whether a device's upload of the open exchange is here, counted or kept for later."""
+        return device in self.arrived or any(e.session.device == device for e in self._kept_uploads())
+
     # --- coming back
 
     def _joined(self, device: int) -> None:
@@ -266,8 +270,7 @@ class Correspondence:
         if not self._begun:
             return
         if line.ready.generation == self._memory.lineage.current and not beginning:
-            here = device in self.arrived or any(e.session.device == device for e in self._kept_uploads())
-            line.came_back(self.open if here else None)
+            line.came_back(self.open if self._uploaded(device) else None)
             return
         sharing = any(owed.kind == "share" for owed in line.owed)
         if (self.closing.waits and not beginning) or sharing:
@@ -281,10 +284,11 @@ class Correspondence:
         round = max(found for found in self._restorable(line) if found <= self.round)
         if self.closing.waits and round != self.round:
             raise Rewind(f"{line.name} has lost its checkpoint of round {self.round}")
-        if device in self.arrived:
+        uploaded = self._uploaded(device)
+        if uploaded:
             self.anew.add(device)
         if round != self.round:
-            (self._after if device in self.arrived else self._before)[device] = round
+            (self._after if uploaded else self._before)[device] = round
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
         line.ask_first(wire.ToDevice(begin=begin), Due("done"))
 

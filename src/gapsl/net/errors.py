@@ -21,7 +21,8 @@ class WireError(GapslError):
 # What grpc says of a handshake that failed, and what it means.
 MEANINGS = {
     "WRONG_VERSION_NUMBER": "it speaks plain text: start it with --certs, or leave out --certs here",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not good here: of another authority or host, or expired",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not good here: of another authority or host, expired, "
+    "or this machine's clock is wrong",
 }
 CLOSED = "Socket closed"
 # Where the attempt went, and how far it came, before what came of it.

@@ -39,14 +39,19 @@ class Memory:
         self.lineage.begin(round)
         self._write()
 
-    def check(self, device: int, ready: wire.Ready, classes: int, *, secret: bool = False) -> None:
-        """Refuse a device whose data cannot be, or are not those it had when the run began."""
+    def check(
+        self, device: int, ready: wire.Ready, classes: int, samples: int, *, secret: bool = False
+    ) -> None:
+        """Refuse a device whose data cannot be, or are not those it had when the run began.
+
+        The run has so many classes, and so many samples in a mini-batch.
+        """
         counts = tuple(ready.label_counts)
         if not counts and secret:  # which classes a device has is for itself to know
             counts = (ready.samples,) + (0,) * (classes - 1)
         if len(counts) != classes or min(counts) < 0 or sum(counts) != ready.samples or not ready.samples:
             raise WireError(wire.MALFORMED, f"{ready.samples} samples of {len(counts)} classes cannot be")
-        if not 1 <= ready.batches_per_pass <= ready.samples:
+        if ready.batches_per_pass != -(-ready.samples // samples):
             raise WireError(wire.MALFORMED, f"{ready.batches_per_pass} mini-batches a pass cannot be")
         if not 0 <= ready.test_samples <= MOST_TESTS:
             raise WireError(wire.MALFORMED, f"{ready.test_samples} test samples cannot be")

@@ -19,7 +19,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize, serialize
 from gapsl.net.roster import check_protocol, listed
-from gapsl.net.service import HELLO_SECONDS, Identify, Serving, Silent, within
+from gapsl.net.service import HELLO_SECONDS, STRANGER, Identify, Serving, Silent, within
 from gapsl.net.transfers import RESERVED, Transfer, Transfers
 
 METHOD = "gapsl.v1.Parameters"
@@ -100,8 +100,10 @@ class ParameterService:
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Take a device's half, and give it the mean if it waits for it."""
         link = Link(stream, context, self.tell)
+        party: str | None = STRANGER
         try:
-            with self.silent.of(self.identify(context), context):
+            party = self.identify(context)
+            with self.silent.of(party, context):
                 announce = announced(link.heard(HELLO_SECONDS))
             link.who = repr(announce.name[:100])
             device, transfer = self._admitted(announce, context)
@@ -111,7 +113,7 @@ class ParameterService:
         except (WireError, InputError) as error:
             self.tell(f"{link.who} is refused: {error}")
             reason = error.reason if isinstance(error, WireError) else wire.STOPPED
-            with link.moving(HELLO_SECONDS):
+            with self.silent.of(party, context), link.moving(HELLO_SECONDS):
                 yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
 
     def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:

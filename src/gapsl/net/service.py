@@ -21,7 +21,8 @@ from gapsl.net.session import Outgoing
 
 METHOD = "gapsl.v1.Training"
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
-MOST_SILENT = 2  # streams of one certificate that have not said yet what they are about
+MOST_SILENT = 2  # streams of one certificate that have not said what they are about, or do not hear a refusal
+STRANGER = ""  # whoever has a certificate that is not accepted
 HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
 # A dead link is noticed after two of these; devices may ask as often.
 KEEPALIVE_SECONDS = 10
@@ -48,7 +49,7 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> g
 
 
 class Silent:
-    """Streams that have not said what they are about: a few of each certificate, to leave room for others.
+    """Streams that said nothing yet, or are refused: a few of each certificate, to leave room for others.
 
     Where nobody has a certificate, they cannot be told apart.
     """
@@ -59,7 +60,7 @@ class Silent:
 
     @contextmanager
     def of(self, identity: str | None, context: grpc.ServicerContext) -> Iterator[None]:
-        """Wait for a stream's first word, and for no more than a few of the same party."""
+        """Wait for a stream to say or hear something, and for no more than a few of the same party."""
         if identity is None:
             yield
             return
@@ -87,13 +88,15 @@ class Service:
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
+        party: str | None = STRANGER
         try:
-            with self._silent.of(self._identify(context), context):  # a stranger is not waited for
+            party = self._identify(context)
+            with self._silent.of(party, context):
                 hello = first(stream, context)
             session = self._roster.admit(hello, partial(self._identify, context))
             session.cancel = context.cancel
         except WireError as error:
-            with within(HELLO_SECONDS, context.cancel):  # nor is one who does not take the answer
+            with self._silent.of(party, context), within(HELLO_SECONDS, context.cancel):
                 yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return
         if self.finished:

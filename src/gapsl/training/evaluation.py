@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gapsl.errors import InputError
-from gapsl.training.fleet import Away, Fleet, Rewind, Split, Whose
+from gapsl.training.fleet import Away, Fleet, Split, Unmeasured, Whose
 
 NOBODY = "no device was there to be evaluated"
 NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
@@ -86,7 +86,7 @@ def evaluate(
     if not len(labels):
         found = own
         if not own:
-            raise Rewind(NOBODY)
+            raise Unmeasured(NOBODY)
         if not any(len(one.labels) for one in own.values()):
             raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
@@ -103,7 +103,7 @@ def evaluate(
             except Away:
                 away.append(device)
         if not given:
-            raise Rewind(NOBODY)
+            raise Unmeasured(NOBODY)
         found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
         ensemble = scored(_total(list(given.values())), labels).accuracy
         if fleet.merges and not fleet.headed and not away:
@@ -195,12 +195,12 @@ def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
 def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) -> dict[str, Any]:
     """Return the measures where devices' own counts are all there is."""
     if not counted:
-        raise Rewind(NOBODY)
+        raise Unmeasured(NOBODY)
     accuracy = {device: share for device, share in counted.items() if share is not None}
     if not accuracy:
         raise InputError(NO_TESTS)
     measures = _over_devices(list(accuracy.values()))
-    away = [device for device in devices if device not in accuracy]
+    away = [device for device in devices if device not in counted]
     return {
         **measures,
         "ensemble": None,

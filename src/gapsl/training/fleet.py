@@ -20,6 +20,10 @@ class Rewind(GapslError):
     """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
 
 
+class Unmeasured(Rewind):
+    """No device was there to be evaluated: rounds are done again, and by then somebody may be there."""
+
+
 class Away(GapslError):
     """A device is not there, and the run does not wait for it."""
 

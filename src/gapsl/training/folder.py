@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gapsl.errors import InputError
-from gapsl.files import fsync_folder, plain, write_json, write_text
+from gapsl.files import fsync_folder, locked, plain, write_json, write_text
 from gapsl.training.config import Config, make_config, read_yaml
 from gapsl.training.environment import describe_environment
 
@@ -78,24 +77,10 @@ class RunFolder:
         custom = values.pop("custom", {})
         return make_config(values), dict(custom)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep two processes from training in one folder; the lock ends with the process."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
-            ) from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"another process is training in {self.path}; wait for it or stop it"
-                ) from None
-            yield
+        busy = f"another process is training in {self.path}; wait for it or stop it"
+        return locked(self.path, "--out", busy)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a round's record."""

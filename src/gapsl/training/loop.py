@@ -25,11 +25,12 @@ from gapsl.training.checkpoint import Checkpoint, Checkpoints, round_of
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
-from gapsl.training.fleet import Fleet, Rewind, Split, Stopped
+from gapsl.training.fleet import Fleet, Rewind, Split, Stopped, Unmeasured
 from gapsl.training.folder import RESULT_SCHEMA, RunFolder
 from gapsl.training.observers import Observer, Started
 
 PATIENCE = 10  # rounds running that a device may be non-finite before training stops
+IN_VAIN = 3  # times that nobody is there to be evaluated after the same round before training stops
 WHOLE_MATRIX = 20  # up to so many devices every round's record has all pairwise angles
 
 
@@ -112,17 +113,31 @@ class Training:
         )
         for observer in self.observers:
             observer.started(started)
+        unmeasured: list[int] = []
         try:
             while True:
                 try:
                     return self._to_the_end()
                 except Rewind as rewind:
+                    if self.stop():  # what is done is in the checkpoint to go back to
+                        return None
+                    if isinstance(rewind, Unmeasured):
+                        unmeasured.append(self.round)
+                        self._refuse_in_vain(unmeasured)
                     self.go_back(str(rewind))
                 except Stopped:
                     return None
         finally:
             for observer in self.observers:
                 observer.closed()
+
+    def _refuse_in_vain(self, unmeasured: Sequence[int]) -> None:
+        """End a run that goes back again and again because no device is there to be evaluated."""
+        if unmeasured.count(self.round) == IN_VAIN:
+            raise InputError(
+                f"{IN_VAIN} times no device could be evaluated after round {self.round}; if a batch takes "
+                "them longer than the deadline gives, give more: --closing deadline:SECONDS"
+            )
 
     def _to_the_end(self) -> dict[str, Any] | None:
         while self.round < self.total_rounds:

@@ -12,16 +12,18 @@ from gapsl.net.memory import Memory
 
 NAMES = ("cam", "mic")
 CLASSES = 3
+BATCH = 5
 
 
-def ready(counts=(4, 0, 6), samples=10, batches=2):
-    return wire.Ready(samples=samples, label_counts=counts, batches_per_pass=batches)
+def ready(counts=(4, 0, 6), samples=10, batches=None):
+    passes = -(-samples // BATCH) if batches is None else batches
+    return wire.Ready(samples=samples, label_counts=counts, batches_per_pass=passes)
 
 
 def with_both(path):
     memory = Memory(path, NAMES)
-    memory.check(1, ready((1, 1, 1), 3, 1), CLASSES)
-    memory.check(0, ready(), CLASSES)
+    memory.check(1, ready((1, 1, 1), 3, 1), CLASSES, BATCH)
+    memory.check(0, ready(), CLASSES, BATCH)
     memory.keep()
     memory.begin(0)
     memory.begin(5)
@@ -30,42 +32,42 @@ def with_both(path):
 
 def test_where_the_server_knows_the_partition_a_device_cannot_say_otherwise():
     memory = Memory(None, NAMES, {0: (4, 0, 6)})
-    memory.check(0, ready(), CLASSES)
+    memory.check(0, ready(), CLASSES, BATCH)
     for other in (ready((5, 0, 5)), ready((4, 0, 2**60), 2**60 + 4)):
         with pytest.raises(WireError, match="the 10 samples that the run's partition gives it") as refused:
-            memory.check(0, other, CLASSES)
+            memory.check(0, other, CLASSES, BATCH)
         assert refused.value.reason == wire.OTHER_DATA
-    memory.check(1, ready((5, 0, 5)), CLASSES)
+    memory.check(1, ready((5, 0, 5)), CLASSES, BATCH)
 
 
 def test_labels_that_stay_on_the_device_are_not_compared_but_their_number_is():
     memory = Memory(None, NAMES, {0: (4, 0, 6)})
-    memory.check(0, ready(()), CLASSES, secret=True)
+    memory.check(0, ready(()), CLASSES, BATCH, secret=True)
     with pytest.raises(WireError, match="partition"):
-        memory.check(0, ready((), samples=11), CLASSES, secret=True)
+        memory.check(0, ready((), samples=11), CLASSES, BATCH, secret=True)
 
 
 def test_a_device_is_tested_with_as_many_samples_as_at_the_start(tmp_path):
     tested = ready()
     tested.test_samples = 7
     memory = Memory(tmp_path / "fleet.json", ("cam",))
-    memory.check(0, tested, CLASSES)
+    memory.check(0, tested, CLASSES, BATCH)
     memory.keep()
     for known in (memory, Memory(tmp_path / "fleet.json", ("cam",))):
-        known.check(0, tested, CLASSES)
+        known.check(0, tested, CLASSES, BATCH)
         with pytest.raises(WireError, match="tested with 0 samples, and was with 7") as refused:
-            known.check(0, ready(), CLASSES)
+            known.check(0, ready(), CLASSES, BATCH)
         assert refused.value.reason == wire.OTHER_DATA
 
 
 def test_a_device_without_tests_of_its_own_gets_none_later(tmp_path):
     memory = Memory(tmp_path / "fleet.json", ("cam",))
-    memory.check(0, ready(), CLASSES)
+    memory.check(0, ready(), CLASSES, BATCH)
     memory.keep()
     more = ready()
     more.test_samples = 5
     with pytest.raises(WireError, match="tested with 5 samples, and was with 0"):
-        Memory(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES)
+        Memory(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES, BATCH)
 
 
 def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
@@ -77,7 +79,7 @@ def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
     path.write_text(json.dumps(known))
     more = ready()
     more.test_samples = 5
-    Memory(path, NAMES).check(0, more, CLASSES)
+    Memory(path, NAMES).check(0, more, CLASSES, BATCH)
 
 
 def test_a_new_run_knows_nothing(tmp_path):
@@ -107,13 +109,13 @@ def test_a_server_without_a_folder_remembers_as_long_as_it_lives(tmp_path):
 
 def test_a_device_that_brings_the_same_data_is_welcome_again(tmp_path):
     with_both(tmp_path / "fleet.json")
-    Memory(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES)
+    Memory(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES, BATCH)
 
 
 def test_before_the_run_begins_a_device_may_come_with_other_data(tmp_path):
     memory = Memory(tmp_path / "fleet.json", NAMES)
-    memory.check(0, ready((5, 0, 5)), CLASSES)
-    memory.check(0, ready(), CLASSES)
+    memory.check(0, ready((5, 0, 5)), CLASSES, BATCH)
+    memory.check(0, ready(), CLASSES, BATCH)
     assert memory.devices[0].label_counts == (4, 0, 6)
 
 
@@ -122,15 +124,15 @@ def test_test_samples_that_cannot_be_are_refused(tests):
     impossible = ready()
     impossible.test_samples = tests
     with pytest.raises(WireError, match="test samples"):
-        Memory(None, NAMES).check(0, impossible, CLASSES)
+        Memory(None, NAMES).check(0, impossible, CLASSES, BATCH)
 
 
-@pytest.mark.parametrize("other", [ready((5, 0, 5)), ready((4, 0, 7), 11), ready(batches=3)])
+@pytest.mark.parametrize("other", [ready((5, 0, 5)), ready((4, 0, 7), 11)])
 def test_a_device_that_brings_other_data_is_not(tmp_path, other):
     with_both(tmp_path / "fleet.json")
     memory = Memory(tmp_path / "fleet.json", NAMES)
     with pytest.raises(WireError, match="give the device its data back, or start a new run") as refusal:
-        memory.check(0, other, CLASSES)
+        memory.check(0, other, CLASSES, BATCH)
     assert refusal.value.reason == wire.OTHER_DATA
     assert memory.devices[0].label_counts == (4, 0, 6), "and what was known is still known"
 
@@ -146,6 +148,7 @@ def test_a_device_that_brings_other_data_is_not(tmp_path, other):
         ready((0, 0, 0), samples=0, batches=1),
         ready((4, 0, 6), batches=0),
         ready((4, 0, 6), batches=-1),
+        ready((4, 0, 6), batches=3),
         ready((4, 0, 6), batches=11),
         ready((2**62, 2**62, 2**62), samples=10),
     ],
@@ -153,7 +156,7 @@ def test_a_device_that_brings_other_data_is_not(tmp_path, other):
 def test_data_that_cannot_be_are_refused(impossible):
     memory = Memory(None, NAMES)
     with pytest.raises(WireError, match="cannot be") as refusal:
-        memory.check(0, impossible, CLASSES)
+        memory.check(0, impossible, CLASSES, BATCH)
     assert refusal.value.reason == wire.MALFORMED
     assert memory.devices == {}
 

@@ -19,7 +19,7 @@ from gapsl.strategies.exchange import Exchange, Reply
 from gapsl.training.fleet import Away, Rewind, Stopped
 
 NAMES = ("cam", "mic")
-READY = {"samples": 3, "label_counts": [1, 2], "batches_per_pass": 1}
+READY = {"samples": 3, "label_counts": [1, 2], "batches_per_pass": 2}
 HEADER = wire.Tensor(dtype=wire.FLOAT32, shape=[2, 5], codec=wire.PLAIN, bytes=40)
 
 
@@ -443,3 +443,27 @@ def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_
     told.fleet.post.lines[1].ask(wire.ToDevice(ask=wire.Ask()), Due("status"))
     assert kinds(told.told(1)) == ["begin", "forward", "backward", "ask"]
     assert told.fleet.traffic.sent == {0: 56 + 24, 1: 56}
+
+
+def test_a_device_that_begins_anew_while_another_is_judged_is_left_out_of_the_round():
+    told = Told("fraction:1", features=(3,)).begin()
+
+    def uploads(device):
+        upload = wire.Upload(round=1, turn=0, activations=HEADER)
+        told.answers(device, upload, torch.zeros(2, 5), torch.zeros(0, dtype=torch.int64))
+
+    uploads(0)
+    collected = told.fleet.collect(1, ROUND)
+    next(collected)
+    uploads(1)  # while the head of cam is waited for; then mic is killed, and comes back
+    told.leaves(1)
+    told.joins(1)
+    told.answers(0, wire.Judged(loss=1.0), torch.zeros(2, 3))
+    assert told.fleet.judge(0, torch.zeros(2, 3))[0] == 1.0
+    told.answers(1, wire.Done())
+    assert [upload.device for upload in collected] == [1]
+    assert math.isnan(told.fleet.judge(1, torch.zeros(2, 3))[0])
+    told.fleet.deliver(1, {0: Reply(torch.zeros(2, 5)), 1: Reply(torch.zeros(2, 5), step=False)})
+    assert told.fleet.happened() == {"absent": [(0, 1)], "restored_after": {1: 0}}
+    begin, last = told.told(1)
+    assert begin.HasField("begin") and last == late(1, 0), "it has no mini-batch that could be judged"

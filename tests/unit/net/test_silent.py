@@ -1,10 +1,15 @@
 """Streams that say nothing: a party has a few of them, and the newest count."""
 
+import pytest
+
 from gapsl.net import wire_pb2 as wire
+from gapsl.net.errors import WireError
 from gapsl.net.messages import serialize
+from gapsl.net.parameters import ParameterService
 from gapsl.net.roster import Roster
 from gapsl.net.service import MOST_SILENT, Service, Silent
 from gapsl.net.session import Inbox
+from gapsl.net.transfers import Transfers
 
 
 class Stream:
@@ -75,3 +80,45 @@ def test_a_server_counts_a_stream_until_its_first_word_and_can_end_it_after():
     assert streams[0].ended, "a last word that is not taken ends this stream"
     sending.close()
     assert not roster.connected()
+
+
+def revoked(context):
+    raise WireError(wire.IDENTITY, "its certificate was revoked")
+
+
+def server(tmp_path, identify):
+    return Service(Roster(("cam",), Inbox()), lambda device: wire.Welcome(), identify).join
+
+
+def parameter_server(tmp_path, identify):
+    return ParameterService(("cam",), Transfers(tmp_path), 1 << 20, identify).share
+
+
+@pytest.mark.parametrize("identify", [lambda context: "cam", revoked], ids=["listed", "revoked"])
+@pytest.mark.parametrize("serving", [server, parameter_server])
+def test_those_who_do_not_take_a_refusal_count_as_silent_too(tmp_path, serving, identify):
+    serve = serving(tmp_path, identify)
+    streams = [Context() for _ in range(MOST_SILENT + 1)]
+    open_ones = [serve(iter([b""]), stream) for stream in streams]
+    for each in open_ones:
+        assert next(each).HasField("refusal")
+    assert [stream.ended for stream in streams] == [True] + [False] * MOST_SILENT
+    for each in open_ones:
+        each.close()
+
+
+@pytest.mark.parametrize("serving", [server, parameter_server])
+def test_a_stream_counts_while_its_first_word_is_waited_for(tmp_path, serving):
+    serve = serving(tmp_path, lambda context: "cam")
+    streams = [Context() for _ in range(MOST_SILENT + 1)]
+    seen = []
+
+    def words(number):
+        if number < MOST_SILENT:  # the next one opens while this one says nothing
+            next(serve(words(number + 1), streams[number + 1]))
+        else:
+            seen.extend(stream.ended for stream in streams)
+        yield b""
+
+    next(serve(words(0), streams[0]))
+    assert seen == [True] + [False] * MOST_SILENT
