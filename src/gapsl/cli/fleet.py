@@ -47,7 +47,8 @@ def up(
         if not bring_up(processes, out, config, devices, preset, set_, data_dir):
             return
     if not wait:
-        say(f"see how it goes: gapsl fleet status --out {out}; stop it: gapsl fleet down --out {out}")
+        say(f"see how it goes: gapsl fleet status --out {out}")
+        say(f"stop it: gapsl fleet down --out {out}")
         return
     try:
         follow(processes)

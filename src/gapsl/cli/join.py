@@ -42,6 +42,14 @@ def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> 
     return place
 
 
+def check_there(data: str) -> None:
+    """Refuse a folder of data that is not there."""
+    kind, _, rest = data.partition(":")
+    path = Path(rest.partition("?")[0])
+    if kind == "folder" and not path.is_dir():
+        raise InputError(f"--data {data}: there is no folder {path}")
+
+
 def hosted(names: list[str], devices: int | None) -> list[str]:
     """Return the devices of this process: those named, or so many of one name."""
     if devices is not None and len(names) > 1:
@@ -101,6 +109,8 @@ def join(
     names = hosted(name or [], devices)
     torch.set_num_threads(1)
     folder = choose_security(server, certs, insecure)
+    if data is not None:
+        check_there(data)  # now, and not when the server is there
     agents = [
         Agent(
             server,

@@ -57,6 +57,7 @@ def parameter_server(
             write_text(state / "address", address)
         with Interrupt(over.set):
             over.wait()
+        log.info("asked to stop; started again with the same --state, it goes on")
     finally:
         server.leaving()
         server.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from gapsl.files import write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.correspondence import listing
 from gapsl.net.settings import Network, make_network
-from gapsl.reports.table import LEGEND, comparison
+from gapsl.reports.table import comparison, legend
 from gapsl.serving import Listening, network_file, stored_network, train_remotely
 from gapsl.simulation import INCIDENTAL
 from gapsl.training.config import Config, merge, parse_assignment, read_yaml
@@ -137,9 +137,15 @@ def serve(
     if result is None:
         log.info("stopped; the same command goes on")
         raise typer.Exit(interrupt.exit_code)
+    if log_format == "text":  # whoever reads JSON reads the result from its file
+        print_result(result)
+    log.info("the run is finished: %s", out / "result.json")
+
+
+def print_result(result: Mapping[str, Any]) -> None:
+    """Print what came of the run."""
     output.print(comparison([result]))
-    output.print(LEGEND, style="dim", highlight=False)
-    log.info("the run is finished")
+    output.print(legend([result]), style="dim", highlight=False)
 
 
 def was_secure(out: Path) -> bool:

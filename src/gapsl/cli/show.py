@@ -14,7 +14,8 @@ from gapsl.cli.running import output
 from gapsl.data import load_partition
 from gapsl.errors import InputError
 from gapsl.experiments.pool import runs_in
-from gapsl.reports.table import LEGEND, called, comparison
+from gapsl.fleets.processes import PROCESSES
+from gapsl.reports.table import called, comparison, legend
 from gapsl.training.folder import RunFolder
 
 
@@ -33,6 +34,9 @@ def show(
 
 def how_to_finish(run: RunFolder) -> str:
     """Return the command that brings a run to its end."""
+    fleet = run.path.parent
+    if run.network_file.exists() and (fleet / PROCESSES).exists():
+        return f"finish it with: gapsl fleet up --out {fleet}"
     if run.network_file.exists():
         return f"finish it with: gapsl serve --out {run.path}, with its --listen and --certs"
     if run.config_file.exists():
@@ -50,7 +54,7 @@ def show_runs(folder: Path, *, plots: bool, data_dir: str | None = None) -> None
     runs = finished_runs(folder)
     results = [result for run in runs if (result := run.result()) is not None]
     output.print(comparison(results))
-    output.print(LEGEND, style="dim", highlight=False)
+    output.print(legend(results), style="dim", highlight=False)
     if len(runs) == 1:
         tell_participation(runs[0])
     if plots:

@@ -12,7 +12,7 @@ from gapsl.cli import running
 from gapsl.cli.running import output, settings
 from gapsl.interrupt import Interrupt
 from gapsl.reports.progress import Board, RunProgress
-from gapsl.reports.table import LEGEND, comparison
+from gapsl.reports.table import comparison, legend
 from gapsl.strategies.registry import METHODS
 
 EPILOG = (
@@ -95,7 +95,7 @@ def report(result: object, out: Path, interrupt: Interrupt) -> None:
         )
         raise typer.Exit(interrupt.exit_code)
     output.print(comparison([result]))
-    output.print(LEGEND, style="dim", highlight=False)
+    output.print(legend([result]), style="dim", highlight=False)
     output.print(
         f"files: {out}/result.json, records.jsonl, checkpoints/",
         highlight=False,

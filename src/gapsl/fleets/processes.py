@@ -17,6 +17,7 @@ from gapsl.errors import InputError
 from gapsl.files import locked, write_json
 
 SERVER, PARAMETERS = "server", "parameter-server"
+PROCESSES = "processes.json"  # who was started, in a fleet's folder
 START_SECONDS = 60.0  # to load torch and listen
 
 
@@ -39,7 +40,7 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._file, self.logs = folder / "processes.json", folder / "logs"
+        self._file, self.logs = folder / PROCESSES, folder / "logs"
         self.started: list[Process] = []  # by this object
 
     def found(self) -> list[Process]:

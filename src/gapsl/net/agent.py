@@ -67,6 +67,7 @@ class Agent:
         self._patience = patience or Patience()
         self._member: Member | None = None
         self._connected = False  # whether the server has let it in
+        self._away = False  # whether a connection was lost, or could not be made
         self._seen = time.monotonic()  # when there was last a connection
 
     def run(self) -> str:
@@ -77,17 +78,19 @@ class Agent:
                 return self._connection()
             except grpc.RpcError as error:
                 why = why_failed(error, plain=self._credentials is None and self._member is None)
+                lost = f"cannot reach {self.address} ({why})"
             except WireError as error:
                 if error.reason not in PASSING:
                     raise InputError(f"{self.name} does not understand the server: {error}") from None
-                why = str(error)
+                why = lost = str(error)
             if time.monotonic() - self._seen < self._patience.first:
                 attempts = 0
             if time.monotonic() - self._seen > self._patience.whole:
                 raise InputError(f"no connection to {self.address}: {why}")
             pause = min(self._patience.longest, self._patience.first * 2**attempts)
             attempts = min(attempts + 1, 16)
-            self.tell(f"cannot reach {self.address} ({why}); next attempt within {pause:.1f} s")
+            self._away = True
+            self.tell(f"{lost}; next attempt within {pause:.1f} s")
             time.sleep(pause * random.uniform(0.5, 1.0))  # so that a fleet does not come back all at once
 
     def _connection(self) -> str:
@@ -135,7 +138,9 @@ class Agent:
                     return command.goodbye.reason
                 raise WireError(wire.STOPPED, command.goodbye.reason)
             if kind == "welcome":
-                self._connected = True
+                if self._away:
+                    self.tell(f"connected to {self.address}")
+                self._connected, self._away = True, False
                 outgoing.put(self._welcomed(command.welcome).ready())
                 continue
             if self._member is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ class Metrics(Observer):
         self._accuracy = gauge("accuracy", "mean accuracy over the devices, last evaluation")
         self._left = gauge("departures", "times that a device's link has ended", ["device"])
         self._here = gauge("connected", "whether a device is connected", ["device"])
+        for unknown in (self._total, self._loss, self._angle, self._accuracy):
+            unknown.set(math.nan)  # a loss of 0 would be a perfect one
         for device, name in enumerate(names):
             self._here.labels(name).set_function(lambda device=device: float(device in connected()))
             self._left.labels(name).set_function(lambda device=device: departures().get(device, 0))

@@ -93,7 +93,8 @@ def plot_labels(counts: np.ndarray[Any, Any], classes: Sequence[str], path: Path
 
 def plot_angles(matrices: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
     """Draw the mean angle between every two devices' gradients, a panel a method (radians given)."""
-    drawn = figure(2.2 + 2.9 * len(matrices), 3.4)
+    drawn = figure(2.2 + 2.9 * len(matrices), 3.6)
+    drawn.set_layout_engine("compressed")  # panels are square, whatever room there is
     panels = np.atleast_1d(drawn.subplots(1, len(matrices)))
     for axes, (method, angles) in zip(panels, matrices.items(), strict=True):
         degrees = np.degrees(angles)

@@ -62,8 +62,14 @@ def spread(values: Sequence[float | None], *, whole: bool = True) -> str:
 
 
 LEGEND = (
-    "Accuracy in % on the test set. mean, std, min, max: over the devices, each\n"
+    "Accuracy in % on {where}. mean, std, min, max: over the devices, each\n"
     "with its own half; ensemble: of their mean prediction; merged: of their\n"
     "averaged halves; local: on each device's own label mix. MB: all devices\n"
     "together. s: seconds of training."
 )
+
+
+def legend(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the columns mean."""
+    described = all(result["config"]["dataset"].startswith("described:") for result in results)
+    return LEGEND.format(where="each device's own test samples" if described else "the test set")
