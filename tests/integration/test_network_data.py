@@ -15,6 +15,7 @@ from PIL import Image
 import gapsl
 from gapsl.api import compose
 from gapsl.data import load_source
+from gapsl.diagnosis import diagnose, read_evidence
 from gapsl.errors import GapslError, InputError
 from gapsl.fleets import remote
 from gapsl.net import correspondence
@@ -24,6 +25,7 @@ from gapsl.net.place import DataPlace
 from gapsl.net.shared import shared_place
 from gapsl.reports.table import title
 from gapsl.training.evaluation import _from_counts
+from gapsl.training.folder import RunFolder
 from gapsl.training.observers import Observer
 from tests.integration.network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
@@ -83,6 +85,12 @@ def test_a_server_without_any_data_measures_on_the_devices_own(folders: Path, tm
     final = result["final"]
     assert final["device_mean"] == final["local"] > 0.4
     assert final["ensemble"] is None and final["merged"] is None
+    network = tmp_path / "run" / "network.yaml"
+    network.write_text(network.read_text() + "names: [door, hall, yard]\n")
+    run = read_evidence(RunFolder(tmp_path / "run"))
+    assert run.setting("partition") == "own data" and run.who(1) == "1 (hall)"
+    assert run.labels is not None and run.labels.counts[1].tolist() == [0, 10, 0, 0, 10, 0, 0, 10, 0, 10]
+    assert diagnose(run), "and it can be diagnosed"
 
 
 def test_methods_that_share_halves_test_them_on_the_devices_own_samples(

@@ -131,7 +131,7 @@ def worst_device(run: Evidence) -> Finding | None:
     return Finding(
         "worst-device",
         Severity.TROUBLE if behind >= FAR_BEHIND else Severity.WATCH,
-        f"Device {device} does much worse than the rest",
+        f"Device {run.who(device)} does much worse than the rest",
         text,
         {"device": device, "accuracy": lowest, "device_mean": last.device_mean, "kept": kept},
         (

@@ -68,7 +68,7 @@ def outlying_device(run: Evidence) -> Finding | None:
     return Finding(
         "outlying-device",
         Severity.WATCH,
-        f"Device {found.device}'s gradients stand apart",
+        f"Device {run.who(found.device)}'s gradients stand apart",
         f"They are at {found.score:.0f}° to the others' on average, the others at {found.others:.0f}° "
         "(median). Its data may be broken - or it alone may hold a class.",
         found._asdict(),

@@ -72,7 +72,7 @@ def odd_half(run: Evidence) -> Finding | None:
     return Finding(
         "odd-half",
         Severity.WATCH,
-        f"Device {found.device}'s half stands apart on the probes",
+        f"Device {run.who(found.device)}'s half stands apart on the probes",
         f"What it makes of them is at {found.score:.1f}° to what the others make on average, theirs at "
         f"{found.others:.1f}° (median). Its data may be broken, or its sensor another one.",
         found._asdict(),
@@ -91,8 +91,8 @@ def who_leads(run: Evidence) -> Finding | None:
     shares = {device: statistics.mean(own) for device, own in sorted(led.items())}
     most, least = max(shares, key=lambda d: shares[d]), min(shares, key=lambda d: shares[d])
     text = (
-        f"Those that agree most: device {most} in {percent(shares[most])} of its rounds, "
-        f"device {least} in {percent(shares[least])}."
+        f"Those that agree most: device {run.who(most)} in {percent(shares[most])} of its rounds, "
+        f"device {run.who(least)} in {percent(shares[least])}."
     )
     seldom = [device for device, share in shares.items() if share < SELDOM]
     if seldom:

@@ -121,7 +121,7 @@ def straying_device(run: Evidence) -> Finding | None:
     return Finding(
         "straying-device",
         Severity.WATCH,
-        f"Device {device}'s half has moved much further than the others'",
+        f"Device {run.who(device)}'s half has moved much further than the others'",
         f"It has moved by {furthest:.2f} of its length, the others by {usual:.2f} (median). "
         "Look at its data, and at how often it trains.",
         {"device": device, "drift": furthest, "others": usual},

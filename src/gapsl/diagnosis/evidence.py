@@ -86,6 +86,7 @@ class Evidence:
     finished: bool
     labels: Labels | None = None
     unseen: tuple[str, ...] = ()  # what could not be examined, and why
+    names: tuple[str, ...] = ()  # of the devices, where they have some
 
     def setting(self, name: str) -> Any:
         """Return a setting by its dotted name, None if the run has none of that name."""
@@ -127,6 +128,10 @@ class Evidence:
     def chance(self) -> float | None:
         """The accuracy of guessing, where the number of classes is known."""
         return 1 / len(self.last.class_accuracy) if self.last and self.last.class_accuracy else None
+
+    def who(self, device: int) -> str:
+        """Return a device's number, and its name if it has one."""
+        return f"{device} ({self.names[device]})" if device < len(self.names) else str(device)
 
     def class_name(self, index: int) -> str:
         """Return a class's name, its number where names are not known."""

@@ -104,7 +104,7 @@ def left_out(run: Evidence) -> Finding | None:
         worst = max(long, key=lambda d: streaks[d])
         parts.append(
             f"left out for {STREAK} rounds running or more: {devices(long)} "
-            f"(device {worst}: {streaks[worst]} rounds)"
+            f"(device {run.who(worst)}: {streaks[worst]} rounds)"
         )
     text = "; ".join(parts)
     return Finding(
@@ -131,9 +131,8 @@ def starved_classes(run: Evidence) -> Finding | None:
     parts = []
     for c in starved[:NAMED]:
         holder = int(run.labels.counts[:, c].argmax())
-        part = (
-            f"of class {run.class_name(c)} only {percent(float(reached[c]))} (most of it on device {holder}"
-        )
+        part = f"of class {run.class_name(c)} only {percent(float(reached[c]))} "
+        part += f"(most of it on device {run.who(holder)}"
         accuracy = last.class_accuracy[c] if last is not None and c < len(last.class_accuracy) else None
         part += f", recognised in {percent(accuracy)})" if accuracy is not None else ")"
         parts.append(part)

@@ -42,7 +42,7 @@ def not_finite(run: Evidence) -> Finding | None:
         f"In {len(rounds)} of {len(run.rounds)} rounds, first in round {rounds[0].number}, a loss or "
         f"gradient was NaN or infinite and the device was skipped: {devices(who)}"
     )
-    text += f" (device {who[0]} in {counts[who[0]]} rounds)." if len(who) > 1 else "."
+    text += f" (device {run.who(who[0])} in {counts[who[0]]} rounds)." if len(who) > 1 else "."
     if nobody:
         text += f" In round {nobody[0]} no device was left."
     if last.skipped and not run.finished:
@@ -122,7 +122,7 @@ def loud_device(run: Evidence) -> Finding | None:
     return Finding(
         "loud-device",
         Severity.WATCH,
-        f"Device {device}'s gradient outweighs the others",
+        f"Device {run.who(device)}'s gradient outweighs the others",
         f"It is {times(usual[device] / others)} as long as the others' (medians {usual[device]:.2g} and "
         f"{others:.2g}). It has the hardest data, or broken data; either way the server follows it.",
         {"device": device, "norm": usual[device], "others": others},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,8 @@ from gapsl.errors import InputError
 from gapsl.simulation import DEFAULT_EPOCHS
 from gapsl.training.config import Config, merge, read_yaml
 from gapsl.training.folder import RunFolder
+
+OWN_DATA = "own data"  # in place of a partition, where devices bring theirs
 
 
 def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
@@ -37,7 +40,12 @@ def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
             f"gapsl resume {folder.path}"
         )
     result = folder.result()
-    labels, reason = read_labels(folder, settings, data_dir)
+    network = read_yaml(folder.network_file) if folder.network_file.exists() else {}
+    if network.get("data") == "own":
+        settings = merge(settings, {"partition": OWN_DATA})
+        labels, reason = declared_labels(folder, settings)
+    else:
+        labels, reason = read_labels(folder, settings, data_dir)
     return Evidence(
         settings=settings,
         rounds=rounds,
@@ -45,6 +53,7 @@ def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
         finished=result is not None,
         labels=labels,
         unseen=unseen(rounds, reason),
+        names=tuple(network.get("names") or ()),
     )
 
 
@@ -84,7 +93,8 @@ def read_evaluation(found: Mapping[str, Any]) -> Evaluation:
         round=int(found["round"]),
         split=str(found["split"]),
         device_mean=float(found["device_mean"]),
-        ensemble=float(found["ensemble"]),
+        # Where devices are tested on samples of their own, nobody adds up what they make of the same ones.
+        ensemble=float(found["device_mean"] if found["ensemble"] is None else found["ensemble"]),
         merged=found["merged"],
         local=found["local"],
         device_accuracy=tuple(found["device_accuracy"]),
@@ -135,6 +145,24 @@ def read_labels(
     if fingerprint != partition.fingerprint:
         return None, f"the run's partition is not of the {dataset} that this machine has"
     return Labels(partition.label_counts(labels, len(classes)), classes), ""
+
+
+def declared_labels(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Labels | None, str]:
+    """Return what devices with data of their own said of their labels, or None and why it is not known."""
+    try:
+        devices = json.loads((folder.path / "fleet.json").read_text(encoding="utf-8"))["devices"]
+        counts = np.array([devices[device]["labels"] for device in sorted(devices, key=int)], np.int64)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, "the devices have not said which they have"
+    if counts.ndim != 2 or not counts.size:  # labels that stay on the devices
+        return None, "they are the devices' own, and stay there"
+    try:
+        classes = load_source(
+            str(settings["dataset"]), data_dir=settings.get("data_dir"), download=False
+        ).classes
+    except InputError:
+        classes = tuple(map(str, range(counts.shape[1])))
+    return Labels(counts, classes), ""
 
 
 @functools.cache

@@ -32,7 +32,8 @@ def label_skew(run: Evidence) -> Finding | None:
     total = int((counts.sum(axis=0) > 0).sum())
     text = (
         f"On average {percent(mean)} of a device's labels would have to change to match everybody's "
-        f"(device {int(away.argmax())}: {percent(float(away.max()))}; dealt at random: {percent(chance)}). "
+        f"(device {run.who(int(away.argmax()))}: {percent(float(away.max()))}; dealt at random: "
+        f"{percent(chance)}). "
         f"A device's labels are worth {worth.mean():.1f} of the {total} classes"
     )
     if strong and run.own_halves and not calibrated:
@@ -75,7 +76,7 @@ def lone_classes(run: Evidence) -> Finding | None:
         return None
     holders = {c: int(counts[:, c].argmax()) for c in lone}
     parts = [
-        f"{percent(float(shares[c]))} of class {run.class_name(c)} on device {holders[c]}"
+        f"{percent(float(shares[c]))} of class {run.class_name(c)} on device {run.who(holders[c])}"
         for c in lone[:NAMED]
     ]
     parts += [f"and {len(lone) - NAMED} more"] * (len(lone) > NAMED)
