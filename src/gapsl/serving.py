@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
 from gapsl.halves import model_bytes
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
+from gapsl.net.identity.security import check_address
 from gapsl.net.memory import Memory
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, Serving, serve
@@ -42,7 +44,8 @@ from gapsl.training.folder import RunFolder
 from gapsl.training.loop import Training
 from gapsl.training.observers import Observer
 
-FAREWELL_SECONDS = 10.0  # that a finished run waits for devices that do not know it yet
+RUN_NAME = re.compile("[0-9a-f]{32}")
+FAREWELL_SECONDS = 20.0  # that a finished run waits for devices that do not know it yet, who try every 15
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,12 @@ def refuse_incomplete(folder: RunFolder) -> None:
             f"{folder.path} has lost {' and '.join(missing)}, without which the run cannot go on: put it "
             "back from a copy of the folder, or start a new run with another --out"
         )
+    recorded = [int(record["round"]) for record in folder.records()][: max(rounds)]
+    if recorded != list(range(1, max(rounds) + 1)):
+        raise InputError(
+            f"{folder.records_file} lacks rounds that its checkpoints have: put it back from a copy of the "
+            "folder, or start a new run with another --out"
+        )
 
 
 def check_served(config: Config, network: Network) -> None:
@@ -107,6 +116,8 @@ def check_served(config: Config, network: Network) -> None:
             f"{config.method} moves devices' halves, which the server must not see: start a gapsl "
             "parameter-server, and name it with --parameter-server HOST:PORT"
         )
+    if network.parameter_server:
+        check_address(network.parameter_server)
     penalty = getattr(config.parameters(), "penalty", None)
     if config.labels == "device" and penalty == "finite" and not network.rounds_close().waits:
         raise InputError(
@@ -322,7 +333,7 @@ def run_name(folder: RunFolder) -> str:
     path = folder.path / "run"
     if not path.exists():
         write_text(path, uuid.uuid4().hex)
-    name = path.read_text(encoding="utf-8").strip()
-    if not name.isalnum():
+    name = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not RUN_NAME.fullmatch(name):
         raise InputError(f"{path} is damaged: it names the run; put it back, or start a new one")
     return name

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
@@ -127,6 +128,48 @@ def test_a_finished_run_needs_its_checkpoints_no_more(tmp_path: Path) -> None:
     assert again["final"] == result["final"]
 
 
+def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_path: Path) -> None:
+    config = stopped_run(tmp_path)
+    elsewhere = Devices(tmp_path / "elsewhere")
+    served = Served(config, tmp_path)
+    served.devices.start(served.port, "device-0", "device-2")
+    elsewhere.start(served.port, "device-1")
+    elsewhere.join()
+    assert isinstance(elsewhere.ended["device-1"], InputError)
+    assert "none is in its folder; start it with the --state that it had" in str(elsewhere.ended["device-1"])
+    assert "device-1 is refused: it has none of the run's checkpoints" in served.said
+    served.devices.start(served.port, "device-1")  # with what it had
+    assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert not any("the checkpoint of round 0" in text for text in served.said)
+
+
+def test_records_with_a_gap_are_not_gone_on_with(tmp_path: Path) -> None:
+    config = stopped_run(tmp_path)
+    records = tmp_path / "run" / "records.jsonl"
+    whole = records.read_text().splitlines(keepends=True)
+    for kept in (whole[:1], [*whole[:1], *whole[2:]], []):
+        records.write_text("".join(kept))
+        with pytest.raises(InputError, match=r"records\.jsonl lacks rounds that its checkpoints have"):
+            trained_over_loopback(config, tmp_path)
+    records.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(InputError, match="is damaged"):
+        trained_over_loopback(config, tmp_path)
+
+
+@pytest.mark.parametrize("section", [None, {}])
+def test_an_empty_section_of_the_network_is_none(tmp_path: Path, section: Any) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({"network": section, "devices": 3}))
+    assert settings_of(file, None, {}, {}, tmp_path / "run")[1] == make_network({})
+
+
+def test_a_section_of_the_network_that_is_a_list_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("network: [all]\n")
+    with pytest.raises(InputError, match="`network` is a section"):
+        settings_of(file, None, {}, {}, tmp_path / "run")
+
+
 @pytest.mark.parametrize("lost", ["run", "fleet.json", "records.jsonl", "network.yaml", "checkpoints"])
 def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost: str) -> None:
     config = stopped_run(tmp_path)
@@ -145,9 +188,11 @@ def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost:
 
 def test_a_damaged_name_of_a_run_is_named(tmp_path: Path) -> None:
     config = stopped_run(tmp_path)
-    (tmp_path / "run" / "run").write_text("")
-    with pytest.raises(InputError, match="is damaged: it names the run"):
-        trained_over_loopback(config, tmp_path)
+    name = tmp_path / "run" / "run"
+    for damaged in (b"", name.read_bytes()[:16], b"\xff" * 32):
+        name.write_bytes(damaged)
+        with pytest.raises(InputError, match="is damaged: it names the run"):
+            trained_over_loopback(config, tmp_path)
 
 
 def test_a_run_served_over_tls_goes_on_in_plain_text_only_if_it_is_asked_to(tmp_path: Path) -> None:

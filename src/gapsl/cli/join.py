@@ -17,9 +17,10 @@ from gapsl.errors import GapslError, InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Agent, Patience
 from gapsl.net.identity.credentials import device_credentials
-from gapsl.net.identity.security import choose_security
+from gapsl.net.identity.security import check_address, choose_security
 from gapsl.net.member import Workplace
 from gapsl.net.own import own_place
+from gapsl.net.settings import check_names
 from gapsl.net.shared import shared_place
 
 EPILOG = (
@@ -58,7 +59,7 @@ def hosted(names: list[str], devices: int | None) -> list[str]:
         return [f"{names[0] if names else 'device'}-{number}" for number in range(devices)]
     if not names:
         raise InputError("a device needs its name; give --name")
-    return names
+    return list(check_names(tuple(names)))
 
 
 def credentials_at(
@@ -101,13 +102,16 @@ def join(
     ] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
-    patience: Annotated[float, typer.Option(help="Seconds without a connection before it gives up.")] = 3600,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds without a connection before it gives up.")
+    ] = 3600,
     log_format: networking.LogFormat = "text",
 ) -> None:
     """Take part in a run as a device, through broken links and restarts, until it is over."""
     start_log(log_format)
     names = hosted(name or [], devices)
     torch.set_num_threads(1)
+    check_address(server)
     folder = choose_security(server, certs, insecure)
     if data is not None:
         check_there(data)  # now, and not when the server is there

@@ -14,7 +14,7 @@ import typer
 
 from gapsl.errors import InputError
 from gapsl.net.errors import WireError
-from gapsl.net.identity.security import choose_security
+from gapsl.net.identity.security import check_address, choose_security
 from gapsl.net.service import Identify
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def server_security(
     address: str, certs: Path | None, insecure: bool, name: str
 ) -> tuple[grpc.ServerCredentials | None, Identify]:
     """Return what a server listens with, and how it knows who calls."""
+    check_address(address)
     folder = choose_security(address, certs, insecure)
     if folder is None:
         return None, lambda context: None

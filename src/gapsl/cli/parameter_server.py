@@ -14,6 +14,7 @@ from gapsl.errors import InputError
 from gapsl.files import room_needed, write_text
 from gapsl.interrupt import Interrupt
 from gapsl.net.parameters import ParameterService, serve_parameters
+from gapsl.net.settings import check_names
 from gapsl.net.transfers import Transfers
 
 EPILOG = (
@@ -37,8 +38,9 @@ def parameter_server(
     """Average devices' halves, or pass them on; the main server never sees them."""
     start_log(log_format)
     listed = split_names(names) or tuple(f"device-{number}" for number in range(devices or 0))
-    if not listed:
+    if not listed or (names and devices):
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
+    check_names(listed)
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
     again = f"gapsl parameter-server --state {state}"
     try:  # before anybody can come

@@ -151,7 +151,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 def was_secure(out: Path) -> bool:
     """Say whether a run was served over TLS before."""
     before = out / "security"
-    return before.exists() and before.read_text(encoding="utf-8") == MUTUAL_TLS
+    return before.exists() and before.read_text(encoding="utf-8", errors="replace") == MUTUAL_TLS
 
 
 def refuse_plainer(out: Path) -> None:
@@ -168,7 +168,10 @@ def settings_of(
 ) -> tuple[Config, Network]:
     """Return the settings of a run: what is asked for, or what it was started with."""
     asked_for = merge(read_yaml(file) if file is not None else {}, words)
-    network = merge(asked_for.pop("network", {}), asked)
+    section = asked_for.pop("network", None) or {}
+    if not isinstance(section, Mapping):
+        raise InputError(f"{file}: `network` is a section with settings of its own, like `closing: all`")
+    network = merge(section, asked)
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()

@@ -179,38 +179,39 @@ class RemoteFleet:
         """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
         if not all_finite(features):  # the loss would not be, and not every codec can write it
             return math.nan, torch.zeros_like(features)
-        answer = None
+        answer, asked = None, 0
         if device not in self.post.anew:  # else it does not know its mini-batch any more
-            answer = self._through_head(device, wire.Head.LOSS, features, self._agreed.judged(len(features)))
+            expected = self._agreed.judged(len(features))
+            answer, asked = self._through_head(device, wire.Head.LOSS, features, expected)
         if answer is None or answer.tensor is None:
             self._absent.append((self._lines[device].turn, device))
             return math.nan, torch.zeros_like(features)
         assert isinstance(answer.answer, wire.Judged)
-        self.traffic.add(device, sent=answer.answer.tensor.bytes, received=features.nbytes)
+        self.traffic.add(device, sent=answer.answer.tensor.bytes, received=asked)
         return answer.answer.loss, answer.tensor.to(self._agreed.where)
 
     def predict(self, device: int, features: Tensor) -> Tensor:
         """Let a device's head compute the logits of an evaluation batch."""
-        answer = self._through_head(device, wire.Head.LOGITS, features, self._agreed.logits(len(features)))
+        answer, _ = self._through_head(device, wire.Head.LOGITS, features, self._agreed.logits(len(features)))
         if answer is None or answer.tensor is None:
             raise Away(f"{self._lines[device].name} is away")
         return answer.tensor.to(self._agreed.where)
 
     def count_own(self, device: int, batch: int, features: Tensor) -> int:
         """Let a device count how many of a batch of its own test samples are right."""
-        answer = self._through_head(device, wire.Head.COUNT, features, None, batch)
+        answer, _ = self._through_head(device, wire.Head.COUNT, features, None, batch)
         if answer is None or not isinstance(answer.answer, wire.Judged):
             raise Away(f"{self._lines[device].name} is away")
         return min(max(answer.answer.right, 0), len(features))
 
     def _through_head(
         self, device: int, what: wire.Head.What, features: Tensor, expected: Expected | None, batch: int = 0
-    ) -> Answered | None:
-        """Send features to a head and wait for its answer; None: the device has gone."""
+    ) -> tuple[Answered | None, int]:
+        """Send features to a head; return its answer, None if the device has gone, and the bytes sent."""
         codec = self._agreed.activations if what == wire.Head.LOSS else wire.PLAIN
         header, payload = describe(features, codec, self._agreed.compression)
         message = wire.ToDevice(head=wire.Head(what=what, batch=batch, features=header))
-        return self.post.consulted(device, message, Due("judged", (), expected), payload)
+        return self.post.consulted(device, message, Due("judged", (), expected), payload), header.bytes
 
     def drifts(self) -> Mapping[int, float]:
         """Ask the devices how far their halves are from their start."""

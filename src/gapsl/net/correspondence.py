@@ -22,7 +22,18 @@ from gapsl.net.closing import Closing
 from gapsl.net.errors import WireError
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
-from gapsl.net.session import Answer, Answered, Due, Event, Heard, Inbox, Joined, Left, Session
+from gapsl.net.session import (
+    GIVES_UP,
+    Answer,
+    Answered,
+    Due,
+    Event,
+    Heard,
+    Inbox,
+    Joined,
+    Left,
+    Session,
+)
 from gapsl.training.fleet import Rewind, Stopped, Traffic
 
 FEW = 4  # names in a line of the log
@@ -84,9 +95,32 @@ class Correspondence:
     def common(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's rounds that everybody has who is waited for."""
         if self.closing.waits:
+            self._turn_away_lost(set(rounds))
             for line in self.lines.values():
                 rounds = self._restorable(line) & set(rounds)
         return max(rounds, default=None)
+
+    def _turn_away_lost(self, rounds: set[int]) -> None:
+        """Wait for the states of devices that come without any: with them the run would begin anew.
+
+        The server stores a round when all devices have, so they had one of these; most likely they were
+        started with another folder.
+        """
+        trained = rounds - {0}
+        where = "its folder; start it with the --state that it had, or start a new run"
+
+        def lost(line: Line) -> bool:
+            return bool(trained) and not self._restorable(line) & trained
+
+        while without := [line for line in self.lines.values() if lost(line)]:
+            for line in without:
+                if line.session is not None:
+                    self._tell(f"{line.name} is refused: it has none of the run's checkpoints")
+                    kept = listing([str(round) for round in sorted(trained)])
+                    why = f"of the run's checkpoints (after round {kept}) none is in {where}"
+                    line.session.refuse(WireError(wire.OTHER_DATA, why))
+                    line.session = None
+            self._event(None)
 
     def begin(self, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
@@ -288,6 +322,7 @@ class Correspondence:
         if uploaded:
             self.anew.add(device)
         if round != self.round:
+            self._tell(f"{line.name} goes on from round {round} of its own, the run is at {self.round}")
             (self._after if uploaded else self._before)[device] = round
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
         line.ask_first(wire.ToDevice(begin=begin), Due("done"))
@@ -315,6 +350,8 @@ class Correspondence:
                 self._tell(f"{line.name} is here")
                 return event
             if line.session is not event.session:  # of a connection that has ended
+                if isinstance(event, Left) and event.reason.startswith(GIVES_UP):
+                    self._tell(f"{line.name} could not begin: {event.reason}")
                 continue
             if isinstance(event, Left):
                 line.session = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import grpc
@@ -139,6 +141,27 @@ def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
     return message.hello
 
 
+def check_free(address: str) -> None:
+    """Refuse a port that somebody has at one of a host's addresses: gRPC is content with another of them."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or port == "0" or (":" in host.strip("[]") and not host.startswith("[")):
+        return
+    with suppress(socket.gaierror):  # gRPC says what is wrong with a host
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        for family, kind, _, _, place in found:
+            with socket.socket(family, kind) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    trial.bind(place)
+                except OSError as error:
+                    if error.errno == errno.EADDRINUSE:
+                        raise InputError(
+                            f"cannot listen on {address}: another program is at {place[0]}"
+                        ) from None
+
+
 def serve(
     service: Service, address: str, devices: int, credentials: grpc.ServerCredentials | None
 ) -> Serving:
@@ -167,6 +190,7 @@ class Serving:
         )
         self._server.add_generic_rpc_handlers((handlers,))
         self._health = Health(self._server, [service])
+        check_free(address)
         try:
             self.port = (
                 self._server.add_insecure_port(address)

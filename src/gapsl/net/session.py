@@ -21,6 +21,7 @@ from gapsl.net.errors import WireError
 from gapsl.net.framing import Assembler, Expected, parts
 from gapsl.net.messages import deserialize
 
+GIVES_UP = "the device gives up"
 LAST_WORD_SECONDS = 10.0  # for a device to take what was sent before its stream was ended
 Outgoing = wire.ToDevice | memoryview
 Answer = wire.Upload | wire.Scored | wire.Done | wire.Status | wire.Judged
@@ -185,7 +186,7 @@ class Session:
         kind = message.WhichOneof("message")
         if kind == "failed":
             reason = "".join(c if c.isprintable() else " " for c in message.failed.reason[:200])
-            raise WireError(wire.REASON_UNKNOWN, f"the device gives up: {reason}")
+            raise WireError(wire.REASON_UNKNOWN, f"{GIVES_UP}: {reason}")
         with self._lock:
             due, self._due = self._due, None
         if due is None or kind != due.kind:

@@ -50,12 +50,17 @@ class Network(BaseModel):
         names = self.names or tuple(f"device-{number}" for number in range(count))
         if len(names) != count:
             raise InputError(f"network.names has {len(names)} devices, devices = {count}; make them the same")
-        if len(set(names)) != len(names):
-            raise InputError("network.names has a device twice")
-        for name in names:
-            if (why := why_not_a_name(name)) is not None:
-                raise InputError(f"{name!r} cannot be a device's name: {why}")
-        return names
+        return check_names(names)
+
+
+def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of devices if they can be, or say what is wrong with them."""
+    if len(set(names)) != len(names):
+        raise InputError(f"a device is named twice: {', '.join(names)}")
+    for name in names:
+        if (why := why_not_a_name(name)) is not None:
+            raise InputError(f"{name!r} cannot be a device's name: {why}")
+    return names
 
 
 def make_network(values: Mapping[str, Any]) -> Network:

@@ -91,7 +91,7 @@ class RunFolder:
         """Read the records; a last line cut short by a crash is left out."""
         if not self.records_file.is_file():
             return
-        with self.records_file.open(encoding="utf-8") as file:
+        with self.records_file.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     yield json.loads(line)

@@ -125,8 +125,8 @@ class Training:
                         unmeasured.append(self.round)
                         self._refuse_in_vain(unmeasured)
                     self.go_back(str(rewind))
-                except Stopped:
-                    return None
+        except Stopped:
+            return None
         finally:
             for observer in self.observers:
                 observer.closed()
@@ -164,8 +164,9 @@ class Training:
                 for observer in self.observers:
                     observer.warned(f"{why}: {back} the checkpoint of round {common}")
             try:
-                self.resume(self.checkpoints.read(stored[common]))
-                self.checkpoints.forget_after(common)
+                checkpoint = self.checkpoints.read(stored[common])
+                self.checkpoints.forget_after(common)  # before the records: none is newer than they are
+                self.resume(checkpoint)
                 return
             except Rewind as again:
                 why = str(again)

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -45,7 +46,8 @@ from gapsl.net.identity.names import check_name, why_not_a_name
 from gapsl.net.identity.packing import pack
 from gapsl.net.identity.peers import Peers, Revoked, Unidentified
 from gapsl.net.identity.rehearsal import rehearse
-from gapsl.net.identity.security import choose_security, is_loopback
+from gapsl.net.identity.security import check_address, choose_security, is_loopback
+from gapsl.net.service import check_free
 
 CA = new_ca()
 LONG_AGO = datetime.now(UTC) - timedelta(days=400)
@@ -615,3 +617,22 @@ def test_certificates_that_were_given_are_used_on_this_machine_too(tmp_path: Pat
         choose_security("localhost:1", tmp_path, plain=True)
     with pytest.raises(InputError, match="no certificates in"):
         choose_security("localhost:1", tmp_path / "nowhere", plain=False)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "localhost", ":7443", "localhost:99999", "127.0.0.1:abc", "localhost:"]
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(InputError, match="is no address; give HOST:PORT"):
+        check_address(address)
+
+
+def test_a_port_that_another_program_has_at_one_address_of_the_host_is_refused():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match="another program is at 127"):
+            check_free(f"localhost:{port}")
+        check_free("localhost:0")
+    check_free(f"localhost:{port}")

@@ -56,7 +56,7 @@ def test_a_mistake_is_named_with_what_may_be_written(values, said):
     ("names", "count", "said"),
     [
         (["cam"], 2, r"network\.names has 1 devices, devices = 2; make them the same"),
-        (["cam", "cam"], 2, r"network\.names has a device twice"),
+        (["cam", "cam"], 2, r"a device is named twice: cam, cam"),
         (["cam", "../cam"], 2, r"'\.\./cam' cannot be a device's name: "),
         (["cam", ""], 2, r"'' cannot be a device's name: "),
         (["cam", "a b"], 2, r"'a b' cannot be a device's name: "),

@@ -14,7 +14,7 @@ from gapsl.net.closing import parse_closing
 from gapsl.net.line import late
 from gapsl.net.memory import Memory
 from gapsl.net.roster import Roster
-from gapsl.net.session import Answered, Due, Inbox, Joined, Left, Session
+from gapsl.net.session import GIVES_UP, Answered, Due, Inbox, Joined, Left, Session
 from gapsl.strategies.exchange import Exchange, Reply
 from gapsl.training.fleet import Away, Rewind, Stopped
 
@@ -26,12 +26,12 @@ HEADER = wire.Tensor(dtype=wire.FLOAT32, shape=[2, 5], codec=wire.PLAIN, bytes=4
 class Told:
     """A fleet without a network: the test says what sessions say, and sees what they are told."""
 
-    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, features=(), least=1):
+    def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, least=1, **agreed):
         self.inbox, self.said = Inbox(), []
         self.memory = Memory(path, NAMES)
         self.fleet = RemoteFleet(
             Roster(NAMES, self.inbox),
-            Agreed(wire.FLOAT32, (5,), 2, 8, 2, features=features),
+            Agreed(wire.FLOAT32, (5,), 2, 8, 2, **agreed),
             self.memory,
             closing=parse_closing(closing, least=least),
             sizes={wire.Evaluate.TEST: 11},
@@ -467,3 +467,20 @@ def test_a_device_that_begins_anew_while_another_is_judged_is_left_out_of_the_ro
     assert told.fleet.happened() == {"absent": [(0, 1)], "restored_after": {1: 0}}
     begin, last = told.told(1)
     assert begin.HasField("begin") and last == late(1, 0), "it has no mini-batch that could be judged"
+
+
+def test_a_device_that_gives_up_before_it_begins_is_said():
+    told = Told(patience=0.3)
+    visitor = Session(1, "mic", told.inbox)
+    told.inbox.put(Left(visitor, f"{GIVES_UP}: its folder is empty"))
+    with pytest.raises(InputError):
+        told.fleet.gather()
+    assert f"mic could not begin: {GIVES_UP}: its folder is empty" in told.said
+
+
+def test_features_count_as_they_are_sent():
+    told = Told(features=(3,), activations=wire.FP16).begin()
+    told.fleet.post.open_exchange(1, 0)
+    told.answers(0, wire.Judged(loss=1.0, tensor=wire.Tensor(bytes=7)), torch.zeros(2, 3))
+    told.fleet.judge(0, torch.zeros(2, 3))
+    assert (told.fleet.traffic.sent[0], told.fleet.traffic.received[0]) == (7, 2 * 3 * 2)

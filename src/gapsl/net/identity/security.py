@@ -8,6 +8,9 @@ from pathlib import Path
 from gapsl.errors import InputError
 from gapsl.net.identity.layout import FOLDER
 
+SCHEMES = ("unix", "unix-abstract", "ipv4", "ipv6", "dns")
+LARGEST_PORT = 65535
+
 
 def choose_security(address: str, folder: Path | None, plain: bool) -> Path | None:
     """Return the folder with the certificates to use at an address, None for plain text.
@@ -29,6 +32,15 @@ def choose_security(address: str, folder: Path | None, plain: bool) -> Path | No
             "their folder with --certs. Only where you trust everybody on the network: --insecure"
         )
     return folder
+
+
+def check_address(address: str) -> None:
+    """Refuse what is no HOST:PORT; what grpc has beside it (unix:PATH, dns:...) is left to it."""
+    if address.partition(":")[0] in SCHEMES:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > LARGEST_PORT:
+        raise InputError(f"{address!r} is no address; give HOST:PORT, for example train.example.org:7443")
 
 
 def is_loopback(address: str) -> bool:
