@@ -33,6 +33,7 @@ from gapsl.data.probes import Probes
 from gapsl.errors import InputError
 from gapsl.halves import Half
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
+from gapsl.models.cut_norm import normalise_at_cut
 from gapsl.models.head import behead
 from gapsl.strategies.exchange import DeviceInfo
 from gapsl.strategies.registry import METHODS
@@ -134,7 +135,13 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
-    """Return the two halves at their start: what the caller brought, or what the configuration names."""
+    """Return the two halves at their start, normalised at the cut if the configuration asks for it."""
+    halves = take_halves(config, source, given)
+    return normalise_at_cut(halves) if config.cut_norm == "sample" else halves
+
+
+def take_halves(config: Config, source: Source, given: GivenModel | None) -> Split:
+    """Return the halves that the caller brought, or that the configuration names."""
     if given is not None:
         refuse_ignored(config, given)
     if isinstance(given, Split):

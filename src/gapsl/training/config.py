@@ -88,6 +88,9 @@ class Config(BaseModel):
     cut: int | str | None = Field(None, description="where to cut it; unset: the model's own default")
     width: float = Field(1.0, gt=0, le=64, description="multiplier of the model's widths")
     norm: Literal["none", "batch", "group"] = Field("none", description="normalisation layers")
+    cut_norm: Literal["none", "sample"] = Field(
+        "none", description="sample: each sample's activations have mean 0 and variance 1 at the cut"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
     patch: int = Field(4, ge=1, description="patch size (ViT)")
     pretrained: str | None = Field(None, description="a .safetensors or .pt file with weights to start from")
