@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gapsl.diagnosis import (
+    absence,
     accuracy,
     agreement,
     common_ground,
@@ -47,6 +48,7 @@ NUMBERS: tuple[Finder, ...] = (
 # How well, why not better, and what it cost.
 REST: tuple[Finder, ...] = (
     accuracy.fallen,
+    absence.absent_devices,
     drift.halves_apart,
     common_ground.on_probes,
     accuracy.own_labels_only,

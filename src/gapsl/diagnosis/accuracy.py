@@ -115,10 +115,12 @@ def still_rising(run: Evidence) -> Finding | None:
 def worst_device(run: Evidence) -> Finding | None:
     """Look for a device far below the mean, and at what labels it has."""
     last = run.last
-    if last is None or len(last.device_accuracy) < 2:
+    if last is None:
         return None
-    device = min(range(len(last.device_accuracy)), key=lambda d: last.device_accuracy[d])
-    lowest = last.device_accuracy[device]
+    each = {device: own for device, own in enumerate(last.device_accuracy) if own is not None}
+    if len(each) < 2:
+        return None
+    device, lowest = min(each.items(), key=lambda item: item[1])
     behind = last.device_mean - lowest
     if behind < BEHIND:
         return None

@@ -24,7 +24,7 @@ FEWER_AVERAGINGS = 2
 
 def recommended(run: Evidence) -> tuple[Advice, ...]:
     """Set what the preset of that name sets and the run does not, where labels may differ."""
-    if run.setting("custom.loss") is not None or run.pooled:
+    if run.setting("custom.loss") is not None or run.pooled or labels_stay(run):
         return ()
     if run.labels is not None and excess_distance(run.labels.counts) < MILD:
         return ()
@@ -35,6 +35,11 @@ def recommended(run: Evidence) -> tuple[Advice, ...]:
     called = "preset recommended" if run.own_halves else "losses of preset recommended"
     settings = tuple(f"{name}={value}" for name, value in missing.items())
     return (Advice(called, "what we recommend where labels differ", settings),)
+
+
+def labels_stay(run: Evidence) -> bool:
+    """Say whether labels stay on the devices, so that the server can correct no loss."""
+    return bool(run.setting("labels") == "device")
 
 
 def serves(run: Evidence, name: str) -> bool:
@@ -60,6 +65,8 @@ def slower_halves(run: Evidence) -> tuple[Advice, ...]:
 
 def other_methods(run: Evidence) -> tuple[Advice, ...]:
     """Compare with halves that cannot drift apart."""
+    if labels_stay(run):  # which other methods do not do
+        return ()
     frozen = Advice("method=frozen", "to compare: halves that stay at their common start")
     sfl = Advice("method=sfl", "to compare: halves that are averaged (more traffic)")
     return tuple(advice for advice in (frozen, sfl) if advice.name != f"method={run.method}")

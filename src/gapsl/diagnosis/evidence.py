@@ -24,7 +24,7 @@ class Evaluation:
     ensemble: float
     merged: float | None  # None where nobody may see the halves
     local: float | None
-    device_accuracy: tuple[float, ...]
+    device_accuracy: tuple[float | None, ...]  # None: it was away, or has no test samples
     class_accuracy: tuple[float | None, ...]  # None: the evaluation set has no sample of it
     drift: Mapping[int, float] | None = None  # relative distance from the start; None: not recorded
 
@@ -51,6 +51,7 @@ class Round:
     apart: float | None = None  # of the halves on the probes, relative to the leader; None: no probes
     probe_scores: Mapping[int, float] = field(default_factory=dict)  # like scores, on the probes
     probe_leaders: frozenset[int] | None = None  # None: everybody leads there
+    absent: frozenset[int] = frozenset()  # devices that the round was closed without
 
     @property
     def present(self) -> frozenset[int]:
@@ -122,7 +123,7 @@ class Evidence:
             strategy = METHODS[self.method]
             return strategy.shared_half is Strategy.shared_half and self.method != "frozen"
         # A method that is not registered here: shared halves are right and wrong together.
-        return not self.evaluations or any(len(set(e.device_accuracy)) > 1 for e in self.evaluations)
+        return not self.evaluations or any(len(set(e.device_accuracy) - {None}) > 1 for e in self.evaluations)
 
     @property
     def chance(self) -> float | None:

@@ -83,6 +83,7 @@ def read_round(record: Mapping[str, Any]) -> Round:
         apart=record.get("apart"),
         probe_scores=numbers(record.get("probe_scores", {})),
         probe_leaders=None if leaders is None else frozenset(int(device) for device in leaders),
+        absent=frozenset(int(device) for _, device in record.get("absent", ())),
     )
 
 
@@ -150,7 +151,7 @@ def read_labels(
 def declared_labels(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Labels | None, str]:
     """Return what devices with data of their own said of their labels, or None and why it is not known."""
     try:
-        devices = json.loads((folder.path / "fleet.json").read_text(encoding="utf-8"))["devices"]
+        devices = json.loads(folder.fleet_file.read_text(encoding="utf-8"))["devices"]
         counts = np.array([devices[device]["labels"] for device in sorted(devices, key=int)], np.int64)
     except (OSError, ValueError, KeyError, TypeError):
         return None, "the devices have not said which they have"

@@ -123,10 +123,15 @@ def evaluate(
         "merged": merged,
         "local": local,
         "test_loss": losses[0] if shared is not None and len(labels) else sum(losses) / len(losses),
-        "device_accuracy": each,
+        "device_accuracy": [_of(measured.get(device)) for device in range(len(proportions))],
         "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
         **({"away": away} if away else {}),
     }
+
+
+def _of(device: Scored | None) -> float | None:
+    """Return a device's accuracy, None of one that is away or has no test samples."""
+    return None if device is None else device.accuracy
 
 
 def _over_devices(accuracies: Sequence[float]) -> dict[str, float]:
@@ -207,7 +212,7 @@ def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) ->
         "merged": None,
         "local": measures["device_mean"],
         "test_loss": None,
-        "device_accuracy": list(accuracy.values()),
+        "device_accuracy": [accuracy.get(device) for device in devices],
         "class_accuracy": [],
         **({"away": away} if away else {}),
     }

@@ -116,3 +116,9 @@ def test_eta_is_lowered_until_there_is_nothing_left_to_lower(eta: float, advised
 def test_a_fixed_threshold_does_not_listen_to_eta() -> None:
     run = healthy(method="gapsl/fixed-threshold", gapsl=GAPSL)
     assert [a.name for a in advice.keep_more(run)] == ["gapsl.exclusion=none"]
+
+
+def test_nothing_is_advised_that_needs_labels_which_stay_on_the_devices() -> None:
+    run = healthy(ONE_CLASS_EACH, labels="device")
+    assert advice.recommended(run) == ()
+    assert advice.other_methods(run) == ()
