@@ -26,7 +26,8 @@ NAMES = {
     "table1", "table2", "table3", "curves", "converged-accuracy", "converged-time", "accuracy-vs-devices",
     "accuracy-vs-alpha", "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy",
     "selection-ratio", "dispersion", "leader-vs-single", "threshold", "ablation-lgi", "ablation-gda",
-    "ablation-recommended", "robustness", "separation", "feature-shift", "cost", "length", "readings",
+    "ablation-recommended", "robustness", "separation", "feature-shift", "cost", "length", "fleet",
+    "readings",
 }  # fmt: skip
 
 

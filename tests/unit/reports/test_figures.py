@@ -46,7 +46,7 @@ def test_figures_have_the_papers_panels(shown: dict[str, Picture]) -> None:
     four, three, one = (
         ("curves", "cost"),
         ("robustness",),
-        ("feature-shift", "readings", "ablation-recommended", "separation", "length"),
+        ("feature-shift", "readings", "ablation-recommended", "separation", "length", "fleet"),
     )
     for name, count in counts.items():
         assert count == (4 if name in four else 3 if name in three else 1 if name in one else 2), name

@@ -172,9 +172,18 @@ _LISTED = (
         OURS,
         "accuracy by length of training: whether what is compared has converged",
         (
-            Grid(OVER_LENGTH, sweep="length", priority=GOAL),
+            Grid(OVER_LENGTH, sweep="length"),
             # Twice the length of `reduced`: does what is compared there still hold?
             Grid(HEADLINE, sweep="length", at=("800", "1600"), seeds="sweep", priority=GOAL),
+        ),
+    ),
+    Experiment(
+        "fleet",
+        OURS,
+        "accuracy by number of devices for as many rounds, which take as long side by side",
+        (
+            Grid(GOAL_PAIR, sweep="fleet", priority=GOAL),
+            Grid(GOAL_PAIR, sweep="fleet", seeds="sweep", priority=SWEEPS),
         ),
     ),
     Experiment(

@@ -96,6 +96,7 @@ FULL = Scale(
     sweeps={
         **COMMON,
         "devices": fleets((10, 20, 30, 40)),
+        "fleet": {**fleets((10,)), **fleets((40,), epochs=320)},
         "alpha": alphas(0.9, 0.7, 0.5, 0.3),
         "length": lengths("epochs", 40, 80, 160),
     },
@@ -103,6 +104,9 @@ FULL = Scale(
 
 # The noise of a constant rate is several points at the end of so short a run.
 COSINE: Settings = {"schedule": "cosine", "warmup": 20}
+
+# The length of a reading's run.
+READ: Settings = {"rounds": 400, "evaluate_every": 400, "test_samples": 2500}
 
 REDUCED = Scale(
     name="reduced",
@@ -161,10 +165,13 @@ REDUCED = Scale(
             **fleets((10,)),
             **fleets((40,), rounds=200, evaluate_every=20, sfl={"interval": 2}),
         },
+        # As many rounds: devices work side by side, so that these take no longer with 40.
+        "fleet": {**fleets((10,)), **fleets((40,), evaluate_every=400)},
         "alpha": alphas(0.9, 0.3),
         "length": lengths("rounds", 800, 1600, 3200),
-        # Half as long as the rest: there are many, and each is compared with our own reading.
-        "readings": {name: {**varied, "rounds": 400} for name, varied in sweeps.READINGS.items()},
+        # Half as long as the rest and tested on fewer pictures: there are many, and each is compared with
+        # our own reading.
+        "readings": {name: {**varied, **READ} for name, varied in sweeps.READINGS.items()},
     },
 )
 
@@ -191,6 +198,7 @@ SMOKE = Scale(
     sweeps={
         **{name: ends(sweep) for name, sweep in COMMON.items()},
         "devices": fleets((4, 6)),
+        "fleet": fleets((4, 6)),
         "alpha": alphas(0.9, 0.3),
         "length": lengths("rounds", 3, 6),
         "single": ends(singles(4)),

@@ -39,6 +39,7 @@ FIGURES: Mapping[str, Callable[[Evidence], Picture]] = {
     "feature-shift": ours.feature_shift,
     "cost": ours.cost,
     "length": sweeps.by_length,
+    "fleet": sweeps.by_fleet,
     "readings": ours.readings,
 }
 

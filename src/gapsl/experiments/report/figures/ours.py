@@ -92,11 +92,16 @@ def readings(evidence: Evidence) -> Picture:
 
 
 def length_of(evidence: Evidence) -> str:
-    """Say how long the readings are trained, where that is not as long as everything else."""
-    lengths = {settings.get("rounds") for settings in evidence.scale.sweeps["readings"].values()} - {None}
+    """Say how long the readings are trained and on what tested, where that is less than everything else."""
+    read = next(iter(evidence.scale.sweeps["readings"].values()))
     whole = evidence.scale.workloads["cifar10"].settings.get("rounds")
-    told = [f"{length} rounds instead of {whole}, our reading, too" for length in lengths if length != whole]
-    return f"Trained for {told[0]}, at the learning rates of the longer runs." if told else ""
+    if read.get("rounds") in (None, whole):
+        return ""
+    tested = f" and tested on {read['test_samples']:,} pictures" if "test_samples" in read else ""
+    return (
+        f"Trained for {read['rounds']} rounds instead of {whole}{tested}, our reading, too; at the learning "
+        "rates of the longer runs."
+    )
 
 
 def joined(evidence: Evidence) -> dict[str, Place]:

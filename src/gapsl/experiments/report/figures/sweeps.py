@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gapsl.experiments.catalogue.contents import OVER_LENGTH
-from gapsl.experiments.catalogue.lines import TABLE
+from gapsl.experiments.catalogue.lines import GOAL_PAIR, TABLE
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.parts import TEST_ACCURACY, swept
 from gapsl.experiments.report.looks import look_of
@@ -34,6 +34,19 @@ def by_devices(evidence: Evidence) -> Picture:
     return Picture(panels)
 
 
+def by_fleet(evidence: Evidence) -> Picture:
+    """Return the accuracy of what is recommended and of PSL by number of devices, for as many rounds."""
+    return over(evidence, "fleet", GOAL_PAIR, "devices")
+
+
+def over(evidence: Evidence, sweep: str, lines: Sequence[str], label: str) -> Picture:
+    """Return the accuracy of some lines over a sweep, on skewed labels."""
+    points = {float(i): at for i, at in enumerate(evidence.sweep(sweep))}
+    places = {line: {i: Place(line, sweep=sweep, at=at) for i, at in points.items()} for line in lines}
+    title = f"{workload_name('cifar10', evidence.scale)}, non-IID"
+    return Picture([lines_by(evidence, title, label, TEST_ACCURACY, places, points, accuracy)])
+
+
 def by_alpha(evidence: Evidence) -> Picture:
     """Return the accuracy by label skew, a panel a workload."""
     return Picture(
@@ -48,15 +61,8 @@ def by_alpha(evidence: Evidence) -> Picture:
 
 def by_length(evidence: Evidence) -> Picture:
     """Return the accuracy by length of training; every length has a schedule of its own."""
-    lengths = evidence.sweep("length")
-    places = {
-        line: {float(i): Place(line, sweep="length", at=at) for i, at in enumerate(lengths)}
-        for line in OVER_LENGTH
-    }
     (unit,) = {unit for settings in evidence.scale.sweeps["length"].values() for unit in settings}
-    ticks = {float(i): at for i, at in enumerate(lengths)}
-    title = f"{workload_name('cifar10', evidence.scale)}, non-IID"
-    return Picture([lines_by(evidence, title, unit, TEST_ACCURACY, places, ticks, accuracy)])
+    return over(evidence, "length", OVER_LENGTH, unit)
 
 
 def over_alpha(

@@ -62,7 +62,7 @@ def page(evidence: Evidence, folder: str | None) -> str:
         ),
         "How many lead, how many are kept": gallery.show("selection-ratio", "dispersion", "threshold"),
         "Beyond the paper": gallery.show(
-            "robustness", "separation", "feature-shift", "cost", "length", "readings"
+            "robustness", "separation", "feature-shift", "cost", "length", "fleet", "readings"
         ),
         "The claims, one by one": one_by_one(claims),
         "Where the paper contradicts itself": bullets(CONTRADICTIONS),
