@@ -44,7 +44,8 @@ test-all: lint types  ## The same with the slow tests.
 	$(BIN)/pytest -n 2
 
 soak: $(VENV)/.ready  ## A fleet of processes under kills, cuts, stalls, bad frames, 100 devices (an hour).
-	$(BIN)/pytest -m slow tests/integration/test_network_*.py -rs
+	$(BIN)/pytest tests/integration/test_network_*.py tests/integration/test_parameter_server.py \
+	  tests/integration/test_mutual_tls.py -rs
 
 benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
 	$(BIN)/python benchmarks/round.py

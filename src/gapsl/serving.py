@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import re
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -67,43 +68,72 @@ def train_remotely(
 ) -> dict[str, Any] | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
-    refuse_incomplete(RunFolder(out))
-    with room_needed(out, f"gapsl serve --out {out}"):
-        folder = opened(out, config, network)
-        with folder.locked(), threads(config.threads):
-            server = Server(config, network, folder, listening)
-            try:
-                done = folder.result()
-                result = server.prepare().run() if done is None else done
-                if result is not None:
-                    server.farewell()
-                return result
-            except Stopped:  # while devices were waited for
-                return None
-            finally:
-                server.stop("the server stops; it goes on when it is started again")
+    folder = RunFolder(out)
+    again = f"gapsl serve --out {shlex.quote(str(out))}"
+    with room_needed(out, again), folder.locked(), threads(config.threads):
+        refuse_incomplete(folder)
+        new = opened(folder, config, network)
+        server = Server(config, network, folder, listening)
+        try:
+            done = folder.result()
+            result = server.prepare().run() if done is None else done
+            if result is not None:
+                server.farewell()
+            return result
+        except Stopped:  # while devices were waited for
+            return None
+        except InputError:
+            if new and not server.listened:
+                discard(folder)
+            raise
+        finally:
+            server.stop("the server stops; it goes on when it is started again")
+
+
+def discard(folder: RunFolder) -> None:
+    """Remove what was written of a run that could not even wait for devices: it is in the next one's way."""
+    for path in (folder.config_file, folder.environment_file, folder.network_file, name_file(folder)):
+        path.unlink(missing_ok=True)
 
 
 def refuse_incomplete(folder: RunFolder) -> None:
     """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
-    if folder.result_file.exists():
-        return  # it does not have to go on
+    finished = folder.result_file.exists()
+    recorded = [] if finished else [int(record["round"]) for record in folder.records()]
     rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
-    if not any(rounds) and not any(True for _ in folder.records()):
+    if not finished and not any(rounds) and not recorded:
         return  # nothing is trained yet
-    wanted = (folder.path / "run", folder.path / "fleet.json", folder.records_file, folder.network_file)
-    missing = [path.name for path in wanted if not path.exists()] + ["checkpoints"] * (not rounds)
+    served = (name_file(folder), folder.fleet_file, folder.network_file)
+    if not any(path.exists() for path in served):
+        way = "see it with gapsl show" if finished else "go on with gapsl resume"
+        raise InputError(
+            f"{folder.path} has a run in it that was trained without a network: {way} {folder.path}, or "
+            "choose another --out"
+        )
+    if finished:
+        return  # it does not have to go on
+    wanted = (*served, folder.records_file)
+    missing = [path.name for path in wanted if not path.exists()]
+    if not rounds or (not any(rounds) and once_stored(folder)):  # that of round 0 is always kept
+        missing.append("checkpoints")
     if missing:
         raise InputError(
             f"{folder.path} has lost {' and '.join(missing)}, without which the run cannot go on: put it "
             "back from a copy of the folder, or start a new run with another --out"
         )
-    recorded = [int(record["round"]) for record in folder.records()][: max(rounds)]
-    if recorded != list(range(1, max(rounds) + 1)):
+    if recorded[: max(rounds)] != list(range(1, max(rounds) + 1)):
         raise InputError(
             f"{folder.records_file} lacks rounds that its checkpoints have: put it back from a copy of the "
             "folder, or start a new run with another --out"
         )
+
+
+def once_stored(folder: RunFolder) -> int:
+    """Return a round after which the server has had a checkpoint; 0: none is known of."""
+    try:
+        return int(json.loads(folder.fleet_file.read_text(encoding="utf-8"))["stored"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0  # what is wrong with the file is said by whoever needs it
 
 
 def check_served(config: Config, network: Network) -> None:
@@ -131,14 +161,19 @@ def check_served(config: Config, network: Network) -> None:
     network.device_names(config.devices)
 
 
-def opened(out: Path, config: Config, network: Network) -> RunFolder:
-    """Return the folder of a run, which is made if it is not there."""
-    folder = RunFolder(out)
-    if not folder.config_file.exists():
-        folder = RunFolder.create(out, config, {})
-    if not network_file(out).exists():
-        write_text(network_file(out), yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
-    return folder
+def opened(folder: RunFolder, config: Config, network: Network) -> bool:
+    """Write down the settings of a run if they are not there; True: it is new."""
+    new = not folder.config_file.exists()
+    if new:
+        RunFolder.create(folder.path, config, {})
+    if not folder.network_file.exists():
+        write_network(folder, network)
+    return new
+
+
+def write_network(folder: RunFolder, network: Network) -> None:
+    """Write down how a run goes over the network."""
+    write_text(folder.network_file, yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
 
 
 def network_file(out: Path) -> Path:
@@ -148,7 +183,14 @@ def network_file(out: Path) -> Path:
 
 def stored_network(out: Path) -> Network:
     """Return how a run that was served before goes over the network."""
-    return make_network(read_yaml(network_file(out)) if network_file(out).exists() else {})
+    if not network_file(out).exists():
+        return make_network({})
+    values = read_yaml(network_file(out))
+    if not values:
+        raise InputError(
+            f"{network_file(out)} is damaged: it is empty; put it back from a copy of the folder"
+        )
+    return make_network(values)
 
 
 class Server:
@@ -160,6 +202,11 @@ class Server:
         self._service: Service | None = None
         self._serving: Serving | None = None
         self._metrics: list[Observer] = []
+
+    @property
+    def listened(self) -> bool:
+        """Whether devices may have heard of the run."""
+        return self._serving is not None
 
     def prepare(self) -> Training:
         """Build the run, wait for its devices, and go back to where all of them can go on from."""
@@ -230,7 +277,7 @@ class Server:
         fleet = RemoteFleet(
             roster,
             agreed,
-            Memory(self._folder.path / "fleet.json", roster.names, known_labels(parts)),
+            Memory(self._folder.fleet_file, roster.names, known_labels(parts)),
             closing=network.rounds_close(),
             total_rounds=parts.total_rounds,
             merges=bool(network.parameter_server),
@@ -242,8 +289,9 @@ class Server:
             tell=listening.tell,
         )
         welcome = self._welcome(parts, agreed)
-        self._listen(Service(roster, welcome, listening.identify))
         self._metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
+        self._listen(Service(roster, welcome, listening.identify))
+        write_network(self._folder, network)  # of which some may have changed, and now stays
         fleet.gather()
         return fleet
 
@@ -328,9 +376,14 @@ def agreed_on(parts: Parts, network: Network) -> Agreed:
     )
 
 
+def name_file(folder: RunFolder) -> Path:
+    """Return where a run that is served has its name."""
+    return folder.path / "run"
+
+
 def run_name(folder: RunFolder) -> str:
     """Return what tells this run from all others, to devices that keep checkpoints of several."""
-    path = folder.path / "run"
+    path = name_file(folder)
     if not path.exists():
         write_text(path, uuid.uuid4().hex)
     name = path.read_text(encoding="utf-8", errors="replace").strip()

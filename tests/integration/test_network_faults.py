@@ -180,3 +180,22 @@ def test_where_not_all_are_waited_for_the_run_can_be_replayed(
     with Fleet(cli, tmp_path, {**WORDS, "rounds": CLOSINGS[closing]}, closing=closing) as fleet:
         end_in_spite_of(fleet, fault, moment, place)
         assert "the same weights, bit for bit" in fleet.replayed()
+
+
+@pytest.mark.slow
+def test_a_device_that_goes_back_between_its_upload_and_the_averaging_is_averaged_as_it_then_is(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    with Fleet(cli, tmp_path, AVERAGING, parameters=True, closing="deadline:60") as fleet:
+        held = fleet.arrange("device-2", "stall@before-send:round=6")  # so that the round stays open
+        fleet.start()
+        fleet.until(held.exists, "the stall of device-2")
+        time.sleep(5)  # in which the others' uploads have arrived
+        fleet.kill_and_start(DEVICE)
+        word = f"{DEVICE} goes on from round 5 of its own"
+        fleet.until(lambda: word in fleet.server.stderr, word)
+        fleet.go_on("device-2")
+        fleet.finish()
+        (sixth,) = [record for record in records_of(fleet.run) if record["round"] == 6]
+        assert sixth["averaged"] and sixth["restored_between"] == {"1": 5}
+        assert "the same weights, bit for bit" in fleet.replayed()

@@ -142,6 +142,10 @@ def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replay
         fleet.finish()
         assert 1 in absences(fleet)[28]
         assert "the same weights, bit for bit" in fleet.replayed()
+        (found,) = [r["evaluation"] for r in records_of(fleet.run) if r["round"] == 30]
+        assert found["away"] == [1]
+        for name in ("device_accuracy", "drift"):
+            assert [value is None for value in found[name]] == [False, True, False], "a number a device"
 
 
 def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_path: Path) -> None:
@@ -202,6 +206,21 @@ def test_a_server_that_is_asked_to_stop_ends_its_round_and_the_same_command_goes
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 
+def test_a_device_that_is_asked_to_stop_says_so_and_goes_on_when_it_is_started_again(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
+        fleet.start()
+        fleet.until_round(7)
+        fleet.processes["device-1"].signal(signal.SIGTERM)
+        ended = fleet.processes["device-1"].wait()
+        assert ended.code == 143
+        assert "asked to stop; started again with the same --state, it goes on" in ended.stderr
+        fleet.start("device-1")
+        fleet.finish()
+        assert weights_of(fleet.run) == fleet.undisturbed()
+
+
 def test_a_server_that_waits_for_devices_stops_at_once_when_asked(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
         fleet.start(SERVER)
@@ -210,6 +229,26 @@ def test_a_server_that_waits_for_devices_stops_at_once_when_asked(cli: Launcher,
         ended = fleet.server.wait()
         assert ended.code == 143, ended.stderr
         assert "error" not in ended.stderr
+
+
+def test_a_server_stops_when_asked_though_its_devices_wait_for_a_dead_parameter_server(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    words = {"method": "sfl", "sfl": {"interval": 3}}
+    with Fleet(cli, tmp_path, words, parameters=True) as fleet:
+        fleet.start()
+        fleet.until_round(5)
+        fleet.kill(PARAMETERS)
+        fleet.until(
+            lambda: "at the parameter server" in fleet.server.stderr, "who waits for the parameter server"
+        )
+        fleet.server.signal(signal.SIGTERM)
+        assert fleet.server.wait().code == 128 + signal.SIGTERM
+        fleet.start(PARAMETERS, SERVER)
+        fleet.finish()
+        assert weights_of(fleet.run) == fleet.undisturbed()
+        fleet.processes[PARAMETERS].signal(signal.SIGTERM)
+        assert fleet.processes[PARAMETERS].wait().code == 128 + signal.SIGTERM
 
 
 def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_path: Path) -> None:

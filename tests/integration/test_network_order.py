@@ -10,6 +10,8 @@ import pytest
 from fleet import PARAMETERS, SERVER, Fleet
 from processes import Launcher, result_of
 
+from gapsl.strategies import registry as gapsl_methods
+
 METHODS: dict[str, dict[str, Any]] = {
     "gapsl": {"method": "gapsl"},
     "sfl": {"method": "sfl", "sfl": {"interval": 2}},
@@ -20,6 +22,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "epsl": {"method": "epsl"},
     "sfl-v2": {"method": "sfl-v2", "sfl": {"interval": 2}},
 }
+# Every other method is a process of its own, too, in one of the orders.
+REST = [name for name in gapsl_methods.METHODS if name.startswith(("gapsl/", "single"))]
 MOVING = ("sfl", "sfl-v2", "vanilla")  # halves, through a parameter server
 ORDERS = ("devices first", "server last but one", "chance 1", "chance 2")
 SHORT = {("gapsl", "devices first"), ("sfl", "chance 1")}
@@ -52,12 +56,13 @@ def test_orders_are_what_they_say() -> None:
         pytest.param(method, order, marks=() if (method, order) in SHORT else pytest.mark.slow)
         for method in METHODS
         for order in ORDERS
-    ],
+    ]
+    + [pytest.param(method, "chance 1", marks=pytest.mark.slow) for method in REST],
 )
 def test_whatever_is_started_first_the_run_is_the_same(
     cli: Launcher, tmp_path: Path, method: str, order: str
 ) -> None:
-    words = {**METHODS[method], "rounds": 8, "evaluate_every": 4}
+    words = {**METHODS.get(method, {"method": method}), "rounds": 8, "evaluate_every": 4}
     with Fleet(cli, tmp_path, words, parameters=method in MOVING) as fleet:
         for name in in_order(fleet.names, order):
             process = fleet.start(name)

@@ -34,12 +34,12 @@ def test_a_server_killed_before_its_network_was_written_is_started_again_by_the_
     config, network = settings_of(None, None, {}, asked, tmp_path / "run")
     assert config == CONFIG
     assert network.names == ("a", "b", "c") and network.activations == "fp16"
-    opened(tmp_path / "run", config, network)
+    opened(RunFolder(tmp_path / "run"), config, network)
     assert stored_network(tmp_path / "run") == network
 
 
 def test_settings_of_the_network_that_devices_rely_on_stay_as_they_were(tmp_path: Path) -> None:
-    opened(tmp_path / "run", CONFIG, make_network({"activations": "fp16", "patience": 5}))
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({"activations": "fp16", "patience": 5}))
     config, network = settings_of(None, None, {}, {"patience": 60}, tmp_path / "run")
     assert (config, network.activations, network.patience) == (CONFIG, "fp16", 60)
     for changed in ({"activations": "int8"}, {"names": ["a", "b", "c"]}, {"compression": "zstd"}):
@@ -48,7 +48,7 @@ def test_settings_of_the_network_that_devices_rely_on_stay_as_they_were(tmp_path
 
 
 def test_another_configuration_is_not_the_same_run(tmp_path: Path) -> None:
-    opened(tmp_path / "run", CONFIG, make_network({}))
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
     (tmp_path / "run.yaml").write_text("method: gapsl\n", encoding="utf-8")
     with pytest.raises(InputError, match="was started with method = psl, not gapsl"):
         settings_of(tmp_path / "run.yaml", None, {}, {}, tmp_path / "run")
@@ -65,7 +65,7 @@ def test_settings_of_the_network_may_be_given_like_all_others(tmp_path: Path) ->
 
 
 def test_a_run_with_devices_elsewhere_is_not_gone_on_with_here(tmp_path: Path) -> None:
-    opened(tmp_path / "run", CONFIG, make_network({}))
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
     with pytest.raises(InputError, match="go on with it by: gapsl serve --out"):
         gapsl.resume(tmp_path / "run")
 
@@ -76,7 +76,7 @@ def test_a_run_with_devices_elsewhere_is_not_gone_on_with_here(tmp_path: Path) -
 def test_what_cannot_be_repeated_to_the_bit_is_not_replayed(
     tmp_path: Path, network: dict[str, str], why: str
 ) -> None:
-    opened(tmp_path / "run", CONFIG, make_network(network))
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network(network))
     with pytest.raises(InputError, match=why):
         refuse_unrepeatable(tmp_path / "run")
 
@@ -136,8 +136,10 @@ def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_pa
     elsewhere.start(served.port, "device-1")
     elsewhere.join()
     assert isinstance(elsewhere.ended["device-1"], InputError)
-    assert "none is in its folder; start it with the --state that it had" in str(elsewhere.ended["device-1"])
-    assert "device-1 is refused: it has none of the run's checkpoints" in served.said
+    assert "none that all have is in its folder; start it with the --state that it had" in str(
+        elsewhere.ended["device-1"]
+    )
+    assert "device-1 is refused: it lacks the run's checkpoints" in served.said
     served.devices.start(served.port, "device-1")  # with what it had
     assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
     assert not any("the checkpoint of round 0" in text for text in served.said)
@@ -186,6 +188,80 @@ def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost:
     assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
 
 
+def test_checkpoints_that_are_gone_but_for_the_start_do_not_send_everybody_back_to_it(tmp_path: Path) -> None:
+    config = stopped_run(tmp_path)
+    kept = {path.name for path in (tmp_path / "state").glob("*/*/round-*")}
+    for path in (tmp_path / "run" / "checkpoints").glob("round-*"):
+        if path.name != "round-000000":
+            shutil.rmtree(path)
+    with pytest.raises(InputError, match="has lost checkpoints, without which the run cannot go on"):
+        trained_over_loopback(config, tmp_path)
+    assert kept and {path.name for path in (tmp_path / "state").glob("*/*/round-*")} == kept
+
+
+@pytest.mark.parametrize("name", ["network.yaml", "config.yaml"])
+def test_an_emptied_file_of_settings_does_not_mean_defaults(tmp_path: Path, name: str) -> None:
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({"activations": "fp16"}))
+    (tmp_path / "run" / name).write_text("")
+    with pytest.raises(InputError, match=f"{name} is damaged"):
+        settings_of(None, None, {}, {}, tmp_path / "run")
+
+
+@pytest.mark.parametrize("line", ["{}", "[1]", '{"round": "one"}'])
+def test_a_record_that_is_none_is_damage_and_no_accident(tmp_path: Path, line: str) -> None:
+    config = stopped_run(tmp_path)
+    records = tmp_path / "run" / "records.jsonl"
+    records.write_text(line + "\n" + records.read_text())
+    with pytest.raises(InputError, match=r"records\.jsonl is damaged; put it back from a copy"):
+        trained_over_loopback(config, tmp_path)
+
+
+def test_when_rounds_close_may_change_and_stays_changed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    stopped_run(tmp_path)
+    config, network = settings_of(None, None, {}, {"closing": "fraction:0.5"}, folder.path)
+    served = Served(config, tmp_path, network=network.model_dump(mode="json"))
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    served.result()
+    assert settings_of(None, None, {}, {}, folder.path)[1].closing == "fraction:0.5"
+
+
+def test_a_run_that_could_not_begin_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="2000 devices but"):
+        trained_over_loopback(compose(words={**SMALL, "method": "psl", "devices": 2000}), tmp_path)
+    assert not [path for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")]
+    trained_over_loopback(CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize(("finished", "way"), [(True, "gapsl show"), (False, "gapsl resume")])
+def test_a_run_that_was_trained_without_a_network_is_not_served(
+    tmp_path: Path, finished: bool, way: str
+) -> None:
+    gapsl.train(CONFIG, out=tmp_path / "run")
+    if not finished:
+        (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(InputError, match=f"was trained without a network: .*{way}"):
+        trained_over_loopback(CONFIG, tmp_path)
+
+
+def test_a_served_run_is_not_in_the_way_of_another_without_the_right_command(tmp_path: Path) -> None:
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
+    with pytest.raises(InputError, match="go on with it by: gapsl serve --out"):
+        gapsl.train(CONFIG, out=tmp_path / "run")
+
+
+def test_a_device_that_cannot_write_its_state_says_so_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    broken = Devices(tmp_path / "file")
+    served = Served(CONFIG, tmp_path)
+    broken.start(served.port, "device-0")
+    broken.join()
+    assert "cannot write to" in str(broken.ended["device-0"])
+    assert "give another --state" in str(broken.ended["device-0"])
+    served.devices.start(served.port, "device-0", "device-1", "device-2")
+    assert served.result()["final"]["weights_sha256"] == gapsl.train(CONFIG)["final"]["weights_sha256"]
+
+
 def test_a_damaged_name_of_a_run_is_named(tmp_path: Path) -> None:
     config = stopped_run(tmp_path)
     name = tmp_path / "run" / "run"
@@ -229,9 +305,9 @@ def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is
     class Obstacle(Observer):
         def round(self, record: Any) -> None:
             if record["round"] == 1 and not served.devices.ended:
-                place = served.devices.state / run.read_text(encoding="utf-8")
-                place.mkdir(parents=True, exist_ok=True)
-                (place / "device-1").touch()  # a file where its folder has to be: it cannot write
+                place = served.devices.state / run.read_text(encoding="utf-8") / "device-1"
+                shutil.rmtree(place)
+                place.touch()  # a file where its folder has to be: it cannot write
 
     config = compose(words={**SMALL, "method": "psl", "checkpoint_every": 2})
     served = Served(config, tmp_path, observers=[Obstacle()])

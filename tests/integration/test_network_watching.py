@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
+from fleet import Fleet, free_port
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gapsl.api import compose
 from gapsl.training.observers import Observer
 from tests.integration.network import SMALL, Devices, Served, trained_over_loopback
-from tests.integration.processes import wait_until
+from tests.integration.processes import Launcher, records_of, wait_until
 
 
 class Watcher(Observer):
@@ -69,8 +71,41 @@ def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
     assert figure(last, "gapsl_accuracy") == result["history"][0]["device_mean"]
     assert figure(last, 'gapsl_departures{device="device-1"}') == 0
     assert figure(last, 'gapsl_connected{device="device-1"}') == 1
-    sent = figure(last, 'gapsl_bytes_total{device="device-2",direction="sent"}')
-    assert sent == result["final"]["bytes_sent"][2] * 2 / 3
+    for direction in ("sent", "received"):
+        found = figure(last, f'gapsl_bytes_total{{device="device-2",direction="{direction}"}}')
+        assert found == result["final"][f"bytes_{direction}"][2] * 2 / 3
+    records = records_of(tmp_path / "run")[:2]
+    assert figure(last, "gapsl_loss") == records[1]["loss"]
+    assert figure(last, "gapsl_angle_mean_radians") == records[1]["angle_mean"]
+    for phase in ("collect", "server", "deliver"):
+        spent = figure(last, f'gapsl_seconds_total{{phase="{phase}"}}')
+        assert spent == pytest.approx(sum(record["seconds"][phase] for record in records))
+    kept = [device for record in records for device in record["kept"]]
+    for device in set(kept):
+        name = f'gapsl_kept_total{{device="device-{device}"}}'
+        assert figure(last, name) == kept.count(device)
+
+
+def test_figures_count_links_that_ended_and_rounds_that_were_closed_without_a_device(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    port = free_port()
+    words = {"method": "psl", "rounds": 400, "evaluate_every": 400, "checkpoint_every": 400}
+    with Fleet(cli, tmp_path, words, closing="fraction:0.6", metrics=f"localhost:{port}") as fleet:
+        fleet.start()
+        fleet.until_round(3)
+        fleet.kill("device-1")
+
+        def page() -> str:
+            with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=10) as found:
+                return str(found.read().decode())
+
+        fleet.until(lambda: 'gapsl_absent_total{device="device-1"}' in page(), "a round without device-1")
+        last = page()
+        assert figure(last, 'gapsl_departures{device="device-1"}') == 1
+        assert figure(last, 'gapsl_departures{device="device-0"}') == 0
+        assert figure(last, 'gapsl_connected{device="device-1"}') == 0
+        assert figure(last, 'gapsl_absent_total{device="device-1"}') >= 1
 
 
 def test_while_devices_are_waited_for_the_figures_say_who_is_missing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated
@@ -47,8 +48,8 @@ def up(
         if not bring_up(processes, out, config, devices, preset, set_, data_dir):
             return
     if not wait:
-        say(f"see how it goes: gapsl fleet status --out {out}")
-        say(f"stop it: gapsl fleet down --out {out}")
+        say(f"see how it goes: gapsl fleet status --out {shlex.quote(str(out))}")
+        say(f"stop it: gapsl fleet down --out {shlex.quote(str(out))}")
         return
     try:
         follow(processes)
@@ -75,7 +76,8 @@ def bring_up(
         say(f"the run in {run} is finished; for another one choose another --out")
         show_runs(run, plots=False)
         if processes.running():
-            say(f"{', '.join(processes.running())} still run; stop them with: gapsl fleet down --out {out}")
+            again = f"gapsl fleet down --out {shlex.quote(str(out))}"
+            say(f"{', '.join(processes.running())} still run; stop them with: {again}")
         return False
     settings = [*(["--config", str(config)] if config is not None else [])]
     settings += [*(["--preset", preset] if preset is not None else [])]
@@ -120,7 +122,8 @@ def status(out: Out = OUT) -> None:
     processes = Processes(out)
     found = processes.found()
     if not found:
-        raise InputError(f"no fleet was started in {out}; start one with: gapsl fleet up --out {out}")
+        again = f"gapsl fleet up --out {shlex.quote(str(out))}"
+        raise InputError(f"no fleet was started in {out}; start one with: {again}")
     table = Table(box=None, pad_edge=False)
     for title in ("process", "pid", "is", "last word"):
         table.add_column(title, no_wrap=title != "last word", overflow="ellipsis")

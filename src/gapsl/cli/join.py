@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 from gapsl.cli import networking, running
 from gapsl.cli.networking import log, start_log
 from gapsl.errors import GapslError, InputError
+from gapsl.interrupt import Interrupt
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agent import Agent, Patience
 from gapsl.net.identity.credentials import device_credentials
@@ -36,7 +38,10 @@ def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> 
             raise InputError("this run divides a dataset that all devices have; leave out --data")
         place = shared_place(welcome, data_dir)
     elif data is None:
-        raise InputError(f"bring your data: --data folder:PATH, with a folder for each of {welcome.classes}")
+        raise InputError(
+            "bring your data: --data folder:PATH, with a folder for each class that the device has, of "
+            f"{', '.join(welcome.classes)}"
+        )
     else:
         place = own_place(welcome, data, data_dir)
     torch.set_num_threads(place.config.threads)
@@ -56,7 +61,7 @@ def hosted(names: list[str], devices: int | None) -> list[str]:
     if devices is not None and len(names) > 1:
         raise InputError("--devices makes its own names; give one --name for all of them, or none")
     if devices is not None:
-        return [f"{names[0] if names else 'device'}-{number}" for number in range(devices)]
+        names = [f"{names[0] if names else 'device'}-{number}" for number in range(devices)]
     if not names:
         raise InputError("a device needs its name; give --name")
     return list(check_names(tuple(names)))
@@ -140,10 +145,14 @@ def join(
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(agent,), daemon=True) for agent in agents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(1.0)  # so that Ctrl-C is heard
+    with Interrupt() as interrupt:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and not interrupt.asked:
+            time.sleep(0.1)
+    if interrupt.asked:
+        # What it has in memory is of no use to anybody: it goes on from what it stored, as if it were killed.
+        log.info("asked to stop; started again with the same --state, it goes on")
+        raise typer.Exit(interrupt.exit_code)
     if failures:
         raise failures[0]

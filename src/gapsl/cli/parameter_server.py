@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ EPILOG = (
 
 
 def parameter_server(
-    names: Annotated[str | None, typer.Option(help="The devices, by commas, as the server has them.")] = None,
+    names: Annotated[str | None, typer.Option(help="The devices, by commas, in the server's order.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="So many: device-0, device-1, ...")] = None,
     listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7444 for all.")] = "localhost:7444",
     state: Annotated[Path, typer.Option(help="Where halves are kept until all have them.")] = Path(
@@ -42,7 +43,7 @@ def parameter_server(
         raise InputError("say who may take part: --names camera-1,camera-2 or --devices 10")
     check_names(listed)
     credentials, identify = server_security(listen, certs, insecure, "parameter-server")
-    again = f"gapsl parameter-server --state {state}"
+    again = f"gapsl parameter-server --state {shlex.quote(str(state))}"
     try:  # before anybody can come
         state.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,16 +51,17 @@ def parameter_server(
             f"cannot write to {state}: {error.strerror}; choose another --state, or make room"
         ) from None
     service = ParameterService(listed, Transfers(state, log.info), largest << 20, identify, log.info)
-    server = serve_parameters(service, listen, credentials)
-    address = f"{listen.rpartition(':')[0]}:{server.port}"
-    log.info("parameter server on %s for %d devices", address, len(listed))
     over = threading.Event()
-    try:
-        with room_needed(state, again):
-            write_text(state / "address", address)
-        with Interrupt(over.set):
+    with Interrupt(over.set) as interrupt:
+        server = serve_parameters(service, listen, credentials)
+        try:
+            address = f"{listen.rpartition(':')[0]}:{server.port}"
+            log.info("parameter server on %s for %d devices", address, len(listed))
+            with room_needed(state, again):
+                write_text(state / "address", address)
             over.wait()
-        log.info("asked to stop; started again with the same --state, it goes on")
-    finally:
-        server.leaving()
-        server.stop()
+            log.info("asked to stop; started again with the same --state, it goes on")
+        finally:
+            server.leaving()
+            server.stop()
+    raise typer.Exit(interrupt.exit_code)

@@ -74,7 +74,7 @@ def replay(
     if expected != found:
         raise Different(f"the weights differ: {expected[:16]}... in {folder}, {found[:16]}... here")
     missing = sum(len(one.absent) for one in happened.values())
-    returned = sum(len(one.before) + len(one.after) for one in happened.values())
+    returned = sum(len(one.before) + len(one.between) + len(one.after) for one in happened.values())
     output.print(
         f"the same weights, bit for bit: {found[:16]}... ({missing} times a device was missing, "
         f"{returned} times one went back to a state of its own)",

@@ -88,22 +88,24 @@ def guarded(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except GapslError as error:
-            complain(str(error))
+            say(str(error), logging.ERROR)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            errors.print("stopped at once; the last checkpoint is what is left", highlight=False)
+            say("stopped at once; the last checkpoint is what is left", logging.INFO)
             raise typer.Exit(130) from None
 
     return wrapped  # type: ignore[return-value]
 
 
-def complain(text: str) -> None:
-    """Say what went wrong, in the log where there is one for machines."""
+def say(text: str, level: int) -> None:
+    """Say how a command ends, in the log where there is one for machines."""
     log = logging.getLogger("gapsl")
     if any(getattr(handler.formatter, "for_machines", False) for handler in log.handlers):
-        log.error(text)
-    else:
+        log.log(level, text)
+    elif level == logging.ERROR:
         errors.print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+    else:
+        errors.print(text, markup=False, highlight=False)
 
 
 def asked_to_stop() -> None:

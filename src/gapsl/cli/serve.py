@@ -151,7 +151,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 def was_secure(out: Path) -> bool:
     """Say whether a run was served over TLS before."""
     before = out / "security"
-    return before.exists() and before.read_text(encoding="utf-8", errors="replace") == MUTUAL_TLS
+    return before.is_file() and before.read_text(encoding="utf-8", errors="replace") == MUTUAL_TLS
 
 
 def refuse_plainer(out: Path) -> None:
@@ -170,7 +170,8 @@ def settings_of(
     asked_for = merge(read_yaml(file) if file is not None else {}, words)
     section = asked_for.pop("network", None) or {}
     if not isinstance(section, Mapping):
-        raise InputError(f"{file}: `network` is a section with settings of its own, like `closing: all`")
+        where = f"{file}: " if file is not None else ""
+        raise InputError(f"{where}`network` is a section with settings of its own, like `closing: all`")
     network = merge(section, asked)
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)

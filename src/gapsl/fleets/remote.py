@@ -74,6 +74,7 @@ class RemoteFleet:
         self._tell = tell
         self._absent: list[tuple[int, int]] = []  # turns and devices that a round was closed without
         self._transfers = 0
+        self._last_saved = 0  # the round that devices have stored last since they began
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
@@ -90,7 +91,7 @@ class RemoteFleet:
 
     def load(self, folder: Path, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
-        self._absent, self._transfers = [], 0
+        self._absent, self._transfers, self._last_saved = [], 0, 0
         self.post.begin(round)
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
@@ -148,6 +149,7 @@ class RemoteFleet:
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Let the devices average their halves at the parameter server."""
+        self.post.halves_move()
         self._share(weights, keep=self._lines)
         size = self._half_bytes
         for device in self._lines:
@@ -226,6 +228,9 @@ class RemoteFleet:
         """Let the devices store their state, where they are."""
         if round == 0:  # anybody can go back to the start
             return
+        if self._last_saved:  # it was followed by the server's own
+            self._memory.has_stored(self._last_saved)
+        self._last_saved = round
         stored = wire.Stored(round=round, generation=self._memory.lineage.current)
         # A device that has gone back since the last record keeps what it went back to.
         current = [device for device in self._lines if device not in self.post.back]
@@ -236,8 +241,8 @@ class RemoteFleet:
 
     def happened(self) -> Mapping[str, Any]:
         """Return who was missing, and who went back to an earlier state of its own."""
-        before, after = self.post.went_back()
-        found = {"absent": self._absent, "restored_before": before, "restored_after": after}
+        back = {f"restored_{when}": who for when, who in self.post.went_back().items()}
+        found = {"absent": self._absent, **back}
         self._absent = []
         return {name: value for name, value in found.items() if value}
 

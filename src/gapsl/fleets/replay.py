@@ -18,16 +18,20 @@ class Happened:
 
     absent: frozenset[tuple[int, int]] = frozenset()  # turn and device
     before: Mapping[int, int] = field(default_factory=dict)  # devices that went back before it, and to where
-    after: Mapping[int, int] = field(default_factory=dict)  # those that did after it
+    between: Mapping[int, int] = field(default_factory=dict)  # those that did before halves were averaged
+    after: Mapping[int, int] = field(default_factory=dict)  # and those that did after it
 
 
 def read_happened(records: Sequence[Mapping[str, Any]]) -> dict[int, Happened]:
     """Return what befell devices, by round, from a run's records."""
+
+    def restored(record: Mapping[str, Any], when: str) -> dict[int, int]:
+        return {int(device): round for device, round in record.get(f"restored_{when}", {}).items()}
+
     return {
         record["round"]: Happened(
             frozenset((turn, device) for turn, device in record.get("absent", ())),
-            {int(device): round for device, round in record.get("restored_before", {}).items()},
-            {int(device): round for device, round in record.get("restored_after", {}).items()},
+            *(restored(record, when) for when in ("before", "between", "after")),
         )
         for record in records
     }
@@ -42,8 +46,12 @@ class ReplayFleet(LocalFleet):
         super().__init__(*args, **kwargs)
         self._happened, self._unheard = happened, unheard
         self._round = 0
-        wanted = [one for found in happened.values() for one in (*found.before.items(), *found.after.items())]
-        self._wanted = set(wanted)
+        self._wanted = {
+            one
+            for found in happened.values()
+            for where in (found.before, found.between, found.after)
+            for one in where.items()
+        }
         self._kept: dict[tuple[int, int], dict[str, Tensor]] = {}
         self._keep()
 
@@ -55,6 +63,11 @@ class ReplayFleet(LocalFleet):
             self._go_back(happened.before)
         there = tuple(d for d in exchange.devices if (exchange.turn, d) not in happened.absent)
         return super().collect(round, replace(exchange, devices=there))
+
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Average halves as they were then."""
+        self._go_back(self._happened.get(self._round, Happened()).between)
+        super().average(weights)
 
     def happened(self) -> Mapping[str, Any]:
         """End the round as it ended then."""

@@ -156,7 +156,8 @@ class Agent:
             self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
             if not welcome.run.isalnum():  # it names a folder
                 raise WireError(wire.MALFORMED, f"{welcome.run[:100]!r} is no name of a run")
-            store = Store(self.state / welcome.run / self.name)
+            store = Store(self.state / welcome.run / self.name, f"{welcome.run}/{self.name}")
+            store.check()
             holder = None
             if welcome.parameter_server:
                 address = welcome.parameter_server

@@ -34,7 +34,7 @@ class Closing:
         if arrived == asked:
             return True
         if self.name == "fraction":
-            return arrived >= math.ceil(self.argument * asked - 1e-9)
+            return arrived >= max(1, math.ceil(self.argument * asked - 1e-9))
         return self.name == "deadline" and seconds >= self.argument and arrived >= min(self.least, asked)
 
 

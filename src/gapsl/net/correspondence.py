@@ -38,6 +38,7 @@ from gapsl.training.fleet import Rewind, Stopped, Traffic
 
 FEW = 4  # names in a line of the log
 REMIND = 10.0  # seconds between two lines that say who is waited for
+SHARING = 20.0  # seconds that a stop waits for devices that are at the parameter server
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
 
@@ -79,8 +80,10 @@ class Correspondence:
         self.arrived: set[int] = set()  # whose uploads of the open exchange are here
         self.anew: set[int] = set()  # who of them has begun again since, and has no use for a reply
         self._before: dict[int, int] = {}  # devices that went back before the round, and to which
-        self._after: dict[int, int] = {}  # and those that did after their upload
+        self._between: dict[int, int] = {}  # those that did after their upload, before halves were averaged
+        self._after: dict[int, int] = {}  # and those that did after that
         self._begun = False  # whether devices are in this process's generation
+        self._asked_to_stop = math.inf  # when
         self._stash: deque[Happening] = deque()  # what happened while one device was waited for
 
     # --- beginning
@@ -101,23 +104,32 @@ class Correspondence:
         return max(rounds, default=None)
 
     def _turn_away_lost(self, rounds: set[int]) -> None:
-        """Wait for the states of devices that come without any: with them the run would begin anew.
+        """Wait for the states of devices that come without them: with such a device the run would begin anew.
 
-        The server stores a round when all devices have, so they had one of these; most likely they were
-        started with another folder.
+        Where the run waits for all, the server stores a round when all devices have, so they had one of
+        these: most likely they were started with another folder.
         """
         trained = rounds - {0}
-        where = "its folder; start it with the --state that it had, or start a new run"
+        newest = max(rounds, default=0)
+        where = (
+            "its folder; start it with the --state that it had. If it was away while the run did not wait "
+            "for it, serve with --closing fraction:SHARE or deadline:SECONDS again; or start a new run"
+        )
 
-        def lost(line: Line) -> bool:
-            return bool(trained) and not self._restorable(line) & trained
+        def lost() -> list[Line]:
+            """Return who has none of them, or lacks the newest where none is common to all."""
+            has = {line.name: self._restorable(line) & trained for line in self.lines.values()}
+            if not trained or set.intersection(*has.values()):
+                return []
+            without = [line for line in self.lines.values() if not has[line.name]]
+            return without or [line for line in self.lines.values() if newest not in has[line.name]]
 
-        while without := [line for line in self.lines.values() if lost(line)]:
+        while without := lost():
             for line in without:
                 if line.session is not None:
-                    self._tell(f"{line.name} is refused: it has none of the run's checkpoints")
+                    self._tell(f"{line.name} is refused: it lacks the run's checkpoints")
                     kept = listing([str(round) for round in sorted(trained)])
-                    why = f"of the run's checkpoints (after round {kept}) none is in {where}"
+                    why = f"of the run's checkpoints (after round {kept}) none that all have is in {where}"
                     line.session.refuse(WireError(wire.OTHER_DATA, why))
                     line.session = None
             self._event(None)
@@ -127,7 +139,7 @@ class Correspondence:
         self._drain()
         self._memory.begin(round)
         self._begun, self.round, self.arrived = True, round, set()
-        self._before, self._after = {}, {}
+        self._before, self._between, self._after = {}, {}, {}
         self._stash.clear()
         for device, line in self.lines.items():
             line.reply = None
@@ -158,16 +170,21 @@ class Correspondence:
             if self.lines[device].session is None:
                 self.lines[device].owed.clear()
 
-    def went_back(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return who has gone back to which round since this was asked: before its upload, and after it."""
-        found = self._before, self._after
-        self._before, self._after, self.arrived = {}, {}, set()
+    def halves_move(self) -> None:
+        """Take note that halves are averaged now: who has gone back takes part as it is."""
+        self._between |= self._after
+        self._after = {}
+
+    def went_back(self) -> dict[str, dict[int, int]]:
+        """Return who has gone back to which round since this was asked, by when in the round it did."""
+        found = {"before": self._before, "between": self._between, "after": self._after}
+        self._before, self._between, self._after, self.arrived = {}, {}, {}, set()
         return found
 
     @property
     def back(self) -> Collection[int]:
         """The devices that have gone back since it was last asked who had."""
-        return self._before.keys() | self._after.keys()
+        return self._before.keys() | self._between.keys() | self._after.keys()
 
     # --- asking and waiting
 
@@ -368,9 +385,11 @@ class Correspondence:
         """Wait for whatever a session has to say; None: the time is up."""
         reminded = time.monotonic()
         while True:
-            if self._stop() and not self._running():
-                raise Stopped("asked to stop")
             now = time.monotonic()
+            if self._stop():
+                self._asked_to_stop = min(self._asked_to_stop, now)
+                if not self._running() or (self._sharing() and now >= self._asked_to_stop + SHARING):
+                    raise Stopped("asked to stop")
             if until is not None and now >= until and self._inbox.empty():
                 return None
             if now >= given_up:
@@ -389,7 +408,13 @@ class Correspondence:
     def _awaited(self) -> str:
         away = [line.name for line in self.lines.values() if line.session is None]
         slow = [line.name for line in self.lines.values() if line.session is not None and line.owed]
-        return listing(away or slow) or "the devices"
+        where = " at the parameter server" if slow and not away and self._sharing() else ""
+        return (listing(away or slow) or "the devices") + where
+
+    def _sharing(self) -> bool:
+        """Say whether a device that is there is at the parameter server, to bring its half or fetch one."""
+        there = [line for line in self.lines.values() if line.session is not None]
+        return any(line.owed and line.owed[0].kind == "share" for line in there)
 
     def _running(self) -> bool:
         """Say whether enough are there for a round to end, so that a stop can wait for it."""

@@ -30,6 +30,7 @@ class Memory:
         self._tests: dict[int, int] = {}  # samples of its own that each device is tested with
         self.lineage = Lineage()
         self.devices: dict[int, DeviceInfo] = {}
+        self.stored = 0  # a round after which the server has had a checkpoint
         self._kept = False  # before the run begins a device may think better of its data
         if path is not None and path.exists():
             self._read(path)
@@ -37,6 +38,12 @@ class Memory:
     def begin(self, round: int) -> None:
         """Start another generation; it is on disk before any device hears of it."""
         self.lineage.begin(round)
+        self.stored = round
+        self._write()
+
+    def has_stored(self, round: int) -> None:
+        """Take note that the server has a checkpoint after a round."""
+        self.stored = round
         self._write()
 
     def check(
@@ -93,6 +100,7 @@ class Memory:
             }
             known = {int(device): info.get("tests") for device, info in found["devices"].items()}
             self._tests = {device: int(tests) for device, tests in known.items() if tests is not None}
+            self.stored = int(found.get("stored", 0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is damaged: {error}; restore it, or start a new run") from None
         if names != self._names:
@@ -113,7 +121,12 @@ class Memory:
                 }
                 for device, i in self.devices.items()
             }
-            content = {"names": self._names, "generations": self.lineage.begun, "devices": devices}
+            content = {
+                "names": self._names,
+                "generations": self.lineage.begun,
+                "devices": devices,
+                "stored": self.stored,
+            }
             write_json(self._path, content)
 
 

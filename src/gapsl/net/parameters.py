@@ -121,7 +121,11 @@ class ParameterService:
         check_protocol(announce.protocol, "")
         device = listed(announce.name, self.names, self.identify(context))
         if device != announce.device:
-            raise WireError(wire.IDENTITY, f"{announce.name!r} is device {device}, not {announce.device}")
+            raise WireError(
+                wire.IDENTITY,
+                f"{announce.name!r} is device {device} here and {announce.device} at the server; list the "
+                "parameter server's --names in the server's order",
+            )
         strangers = [number for number in announce.weights if not 0 <= number < len(self.names)]
         if strangers:
             raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")

@@ -21,19 +21,28 @@ KEPT = 3  # the server may be one checkpoint behind, and the newest may be the o
 class Store:
     """The checkpoints of one device in one run, a file a round, there as a whole or not at all."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, owner: str = "") -> None:
+        self.folder, self._owner = folder, owner
+
+    def check(self) -> None:
+        """Refuse a folder that cannot be written, or is another's, before anything is trained for it."""
+        for path in self._files().values():
+            if (owner := metadata_of(path).get("owner", self._owner)) != self._owner:
+                raise InputError(f"{path} is of {owner}, not of {self._owner}; put it back where it was")
+        try:
+            self._place({}, self.folder / "writable.safetensors")
+            (self.folder / "writable.safetensors").unlink()
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"cannot write to {self.folder}: {error}; give another --state") from None
 
     def stored(self) -> list[wire.Stored]:
         """Return what can be restored, ascending; what cannot be read is left out."""
         found = []
         for round, path in sorted(self._files().items()):
             try:
-                with safe_open(path, framework="pt") as file:
-                    generation = int((file.metadata() or {})["generation"])
-            except (OSError, SafetensorError, KeyError, ValueError):
+                found.append(wire.Stored(round=round, generation=int(metadata_of(path)["generation"])))
+            except (KeyError, ValueError):
                 continue
-            found.append(wire.Stored(round=round, generation=generation))
         return found
 
     def write(self, round: int, generation: int, tensors: dict[str, Tensor]) -> None:
@@ -41,7 +50,7 @@ class Store:
         final = self._path(round)
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
-            self._place(plain, final, generation=str(generation), sha256=digest(plain))
+            self._place(plain, final, generation=str(generation), owner=self._owner, sha256=digest(plain))
         except (OSError, SafetensorError) as error:
             raise InputError(
                 f"cannot write {final}: {error}; make room, and start the device again"
@@ -96,6 +105,15 @@ class Store:
 
     def _path(self, round: int) -> Path:
         return self.folder / f"round-{round:06d}.safetensors"
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """Return what a file says of itself, nothing if it cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (OSError, SafetensorError):
+        return {}
 
 
 def digest(tensors: dict[str, Tensor]) -> str:

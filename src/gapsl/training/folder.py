@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,6 +30,8 @@ class RunFolder:
         self.records_file = path / "records.jsonl"
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
+        self.environment_file = path / "environment.json"
+        self.fleet_file = path / "fleet.json"  # what such a run knows of its devices
         self.network_file = path / "network.yaml"  # of a run whose devices are elsewhere
 
     def check_free(self) -> None:
@@ -36,8 +39,10 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; choose another folder with --out")
         if self.config_file.exists():
+            path = shlex.quote(str(self.path))
+            command = f"serve --out {path}" if self.network_file.exists() else f"resume {path}"
             raise InputError(
-                f"{self.path} has another run in it; go on with it by: gapsl resume {self.path} - "
+                f"{self.path} has another run in it; go on with it by: gapsl {command} - "
                 "or choose another folder with --out"
             )
         if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
@@ -54,7 +59,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
             write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
-            write_json(path / "environment.json", describe_environment())
+            write_json(folder.environment_file, describe_environment())
         except OSError as error:
             raise InputError(
                 f"cannot write to {path}: {error.strerror or error}; choose another --out"
@@ -74,6 +79,10 @@ class RunFolder:
     def config(self) -> tuple[Config, dict[str, str]]:
         """Return the run's settings, and the names of the objects it was given from Python."""
         values = read_yaml(self.config_file)
+        if "method" not in values:
+            raise InputError(
+                f"{self.config_file} is damaged: it names no method; put it back from a copy of the folder"
+            )
         custom = values.pop("custom", {})
         return make_config(values), dict(custom)
 
@@ -94,14 +103,19 @@ class RunFolder:
         with self.records_file.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
-                    yield json.loads(line)
-                except ValueError:
+                    record = json.loads(line)
+                    int(record["round"])
+                except (ValueError, TypeError, KeyError, OverflowError):
                     if line.endswith("\n"):
-                        raise InputError(
-                            f"{self.records_file} is damaged; delete the folder's checkpoints and "
-                            "records.jsonl to train it again"
-                        ) from None
+                        raise InputError(f"{self.records_file} is damaged; {self._way_out()}") from None
                     return
+                yield record
+
+    def _way_out(self) -> str:
+        """Say what to do with a run whose records are lost."""
+        if self.network_file.exists():  # its devices have checkpoints of their own, which would go with it
+            return "put it back from a copy of the folder, or start a new run with another --out"
+        return "delete the folder's checkpoints and records.jsonl to train it again"
 
     def sync_records(self) -> None:
         """Make the records survive a power cut, so that no checkpoint is newer than they are."""

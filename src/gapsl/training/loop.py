@@ -315,13 +315,13 @@ class Training:
             self.proportions,
             shared=self.strategy.shared_half(),
         )
-        traffic = self.fleet.traffic
+        traffic, drifts = self.fleet.traffic, self.fleet.drifts()
         return {
             "round": round,
             "epoch": round / self.rounds_per_epoch,
             "split": split,
             **measures,
-            "drift": [drift for _, drift in sorted(self.fleet.drifts().items())],
+            "drift": [drifts.get(device) for device in sorted(traffic.sent)],  # None: it is away
             "bytes_sent": [traffic.sent[d] for d in sorted(traffic.sent)],
             "bytes_received": [traffic.received[d] for d in sorted(traffic.received)],
             "seconds": self.seconds,

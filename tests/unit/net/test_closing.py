@@ -71,3 +71,8 @@ def test_what_is_no_policy_is_refused_with_what_may_be_written(text):
     with pytest.raises(InputError, match=r"all, fraction:SHARE \(0 to 1\) or deadline:SECONDS") as refusal:
         parse_closing(text)
     assert repr(text) in str(refusal.value)
+
+
+def test_a_share_of_next_to_nothing_is_one_device():
+    assert not parse_closing("fraction:1e-10").closes(3, 0, 1e9)
+    assert parse_closing("fraction:1e-10").closes(3, 1, 0)

@@ -4,9 +4,10 @@ import resource
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from gapsl.errors import InputError
-from gapsl.net.store import KEPT, Store
+from gapsl.net.store import KEPT, Store, digest
 
 CPU = torch.device("cpu")
 
@@ -129,3 +130,30 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "run").write_text("a file where a folder should be")
     with pytest.raises(InputError, match="cannot write"):
         Store(tmp_path / "run" / "cam").write(5, 1, state())
+
+
+def test_anothers_checkpoints_are_refused_by_name_and_stay_as_they_are(tmp_path):
+    other = Store(tmp_path / "cam", "run/other")
+    other.write(5, 1, state())
+    with pytest.raises(InputError, match=r"is of run/other, not of run/cam; put it back where it was"):
+        Store(tmp_path / "cam", "run/cam").check()
+    other.check()
+    assert rounds(other) == [5]
+
+
+def test_checkpoints_that_do_not_say_whose_they_are_are_ones_own(tmp_path):
+    store = Store(tmp_path / "cam", "run/cam")
+    store.write(5, 1, state())
+    plain = store.read(5, CPU)
+    save_file(plain, store.folder / "round-000005.safetensors", {"generation": "1", "sha256": digest(plain)})
+    store.check()
+    assert rounds(store) == [5]
+
+
+def test_a_folder_is_tried_before_it_is_needed(tmp_path):
+    store = Store(tmp_path / "run" / "cam", "run/cam")
+    store.check()
+    assert list(store.folder.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot write to .*give another --state"):
+        Store(tmp_path / "file" / "cam").check()

@@ -198,3 +198,14 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         memory.begin(10)
     assert json.loads((tmp_path / "fleet.json").read_text()) == before
+
+
+def test_that_the_server_has_had_a_checkpoint_is_remembered(tmp_path):
+    path = tmp_path / "fleet.json"
+    memory = Memory(path, ("cam",))
+    memory.begin(0)
+    assert Memory(path, ("cam",)).stored == 0
+    memory.has_stored(20)
+    assert Memory(path, ("cam",)).stored == 20
+    memory.begin(40)
+    assert Memory(path, ("cam",)).stored == 40

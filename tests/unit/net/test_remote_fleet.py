@@ -484,3 +484,55 @@ def test_features_count_as_they_are_sent():
     told.answers(0, wire.Judged(loss=1.0, tensor=wire.Tensor(bytes=7)), torch.zeros(2, 3))
     told.fleet.judge(0, torch.zeros(2, 3))
     assert (told.fleet.traffic.sent[0], told.fleet.traffic.received[0]) == (7, 2 * 3 * 2)
+
+
+# --- going on from checkpoints
+
+
+def restarted(first, second, closing="all"):
+    """A server started again, and devices that have stored these rounds."""
+    told = Told(closing)
+    told.memory.lineage.begin(0)
+    generation = told.memory.lineage.current
+    for device, rounds in enumerate((first, second)):
+        told.joins(device, stored=[wire.Stored(round=r, generation=generation) for r in rounds])
+    told.fleet.gather()
+    return told
+
+
+def test_the_newest_checkpoint_that_all_have_is_gone_on_from():
+    assert restarted([20, 40], [20]).fleet.common({0, 20, 40}) == 20
+    assert restarted([20, 40], [20, 40]).fleet.common({0, 20, 40}) == 40
+
+
+def test_before_the_first_checkpoint_the_start_is_what_all_have():
+    assert restarted([20], []).fleet.common({0}) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [([100, 140], [100, 120]), ([140], []), ([140], [100])])
+def test_nobody_is_sent_back_to_the_start_while_there_are_checkpoints(first, second):
+    """The second device comes again with what it had; until then it is refused, and the others wait."""
+    told = restarted(first, second)
+    told.joins(1, stored=[wire.Stored(round=140, generation=told.memory.lineage.current)])
+    assert told.fleet.common({0, 120, 140}) == 140
+    assert "mic is refused: it lacks the run's checkpoints" in told.said
+
+
+def test_a_run_that_does_not_wait_goes_on_from_its_own_newest():
+    assert restarted([], [], closing="fraction:0.5").fleet.common({0, 20, 40}) == 40
+
+
+def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
+    told = Told("deadline:5").begin()
+    told.uploads(0, 1)
+    collected = told.fleet.collect(1, ROUND)
+    next(collected)
+    told.leaves(0)
+    told.joins(0)  # without what it had in memory, and with nothing stored
+    told.answers(0, wire.Done())
+    told.uploads(1, 1)
+    assert [upload.device for upload in collected] == [1]
+    for device in (0, 1):
+        told.answers(device, wire.Done())
+    told.fleet.average({0: 1.0, 1: 1.0})
+    assert told.fleet.happened() == {"restored_between": {0: 0}}

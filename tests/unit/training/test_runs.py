@@ -17,6 +17,7 @@ from quick import (
 )
 
 import gapsl
+from gapsl.training.config import preset
 
 ALONE = {"devices": 1, "rounds": 6}
 OPTIMIZERS = {
@@ -310,3 +311,27 @@ def test_the_paper_s_presets_sum_as_the_paper_writes(preset):
     from gapsl.api import compose
 
     assert compose(preset_name=preset).reduction == "sum"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"method": "psl"}, {"method": "gapsl"}, preset("recommended")],
+    ids=["psl", "gapsl", "recommended"],
+)
+def test_the_server_starts_on_a_device_s_activations_before_the_next_ones_are_there(words):
+    training = prepared(**words)
+    collect, first_order = training.fleet.collect, training.strategy.server.first_order
+    done, seen = [], []
+
+    def arriving(round, exchange):
+        for upload in collect(round, exchange):
+            seen.append(len(done))
+            yield upload
+
+    def counted(upload, **how):
+        done.append(upload.device)
+        return first_order(upload, **how)
+
+    training.fleet.collect, training.strategy.server.first_order = arriving, counted
+    training.one_round(1)
+    assert seen == [0, 1, 2]

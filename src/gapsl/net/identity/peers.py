@@ -40,6 +40,8 @@ class Revoked:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if not path.exists():
+            raise InputError(f"there is no {path}; copy it from the authority's folder, as --pack does")
         self._ca = read_certificate(path.with_name(CA))
         self._seen = self._stamp()  # before reading, so that a change in between is read later
         self._list = read_list(path, self._ca)
