@@ -49,6 +49,7 @@ class Metrics(Observer):
         for device, name in enumerate(names):
             self._here.labels(name).set_function(lambda device=device: float(device in connected()))
             self._left.labels(name).set_function(lambda device=device: departures().get(device, 0))
+            self._absent.labels(name)  # a count that begins at 0 can be watched from the start
 
     def serve(self, address: str) -> int:
         """Serve the figures on HOST:PORT; returns the port."""
