@@ -43,9 +43,10 @@ class Fleet:
         joining: Sequence[str] = (),
         network: Mapping[str, Any] | None = None,
         log: str = "text",
+        certs: Path | None = None,
         **options: Any,
     ) -> None:
-        self.cli, self.folder, self.log = cli, folder, log
+        self.cli, self.folder, self.log, self.certs = cli, folder, log, certs
         self.words = {**WORDS, **words}
         self.port, self.run, self.state = free_port(), folder / "run", folder / "state"
         self.devices = [f"device-{number}" for number in range(self.words["devices"])]
@@ -68,6 +69,7 @@ class Fleet:
         for name in names or self.names:
             environment = self.environments.get(name, {})
             command = [*self._command(name), "--log", self.log]
+            command += [] if self.certs is None else ["--certs", str(self.certs)]
             self.processes[name] = self.cli.start(*command, cwd=self.folder, env=environment)
         return self.processes[(names or self.names)[-1]]
 

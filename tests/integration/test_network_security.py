@@ -12,7 +12,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives import serialization
 from faults import JOINS
-from fleet import SERVER, Fleet
+from fleet import PARAMETERS, SERVER, Fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from network import SMALL, Devices, Served, answers, channel_to, hello, parameter_server
@@ -261,7 +261,12 @@ def send_bad_frames(cli: Launcher, tmp_path: Path, how: settings) -> None:
         fleet.start("device-2")
         fleet.finish()
         assert weights_of(fleet.run) == fleet.undisturbed()
-    grown = max(measured) - measured[len(measured) // 10]  # when it has seen everything once
+    assert_flat(measured)
+
+
+def assert_flat(measured: list[int]) -> None:
+    """Check that a process needs no more memory for more visits, once it has seen everything."""
+    grown = max(measured) - measured[len(measured) // 10]
     assert grown < 24 << 20, f"memory grew: {[size >> 20 for size in measured[::100]]} MiB"
 
 
@@ -296,9 +301,14 @@ def test_ten_thousand_bad_frames_harm_nobody(cli: Launcher, tmp_path: Path) -> N
     send_bad_frames(cli, tmp_path, MANY)
 
 
-def share_bad_frames(tmp_path: Path, how: settings) -> None:
-    with parameter_server(tmp_path / "halves", 3) as address:
-        with channel_to(int(address.rpartition(":")[2])) as channel:
+def share_bad_frames(cli: Launcher, tmp_path: Path, how: settings) -> None:
+    """Send a parameter server anything; then a run needs it."""
+    taken: list[int] = []
+    words = {"method": "sfl", "sfl": {"interval": 2}, "rounds": 5}
+    with Fleet(cli, tmp_path, words, parameters=True) as fleet:
+        holder = fleet.start(PARAMETERS)
+        wait_until(lambda: "parameter server on" in holder.stderr, "the parameter server listens")
+        with channel_to(fleet.halves_port) as channel:
 
             @how
             @given(st.lists(HOLDER_FRAMES, min_size=1, max_size=4))
@@ -306,24 +316,26 @@ def share_bad_frames(tmp_path: Path, how: settings) -> None:
                 said = answers(channel, frames, method="gapsl.v1.Parameters/Share")
                 assert len(said) == 1
                 assert said[0].WhichOneof("message") == "finished" or said[0].refusal.reason in REASONS
+                taken.append(memory_of(holder.pid))
 
             bad_frames()
-        config = compose(words={**SMALL, "method": "sfl", "sfl": {"interval": 2}})
-        served = Served(config, tmp_path, network={"parameter_server": address})
-        served.devices.start(served.port, *NAMES)
-        served.result()
-    outside = {path.name for path in tmp_path.iterdir()}
-    assert outside == {"halves", "run", "state"}, "no name has led anywhere else"
+        assert holder.running
+        before = {path.name for path in tmp_path.iterdir()}
+        fleet.start(SERVER, *NAMES)
+        fleet.finish()
+        assert weights_of(fleet.run) == fleet.undisturbed()
+    assert_flat(taken)
+    assert before == {"run.yaml", "served.yaml", "halves"}, "no name has led anywhere else"
 
 
-def test_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
-    share_bad_frames(tmp_path, FEW)
+def test_bad_frames_do_not_harm_the_parameter_server(cli: Launcher, tmp_path: Path) -> None:
+    share_bad_frames(cli, tmp_path, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_ten_thousand_bad_frames_do_not_harm_the_parameter_server(tmp_path: Path) -> None:
-    share_bad_frames(tmp_path, MANY)
+def test_ten_thousand_bad_frames_do_not_harm_the_parameter_server(cli: Launcher, tmp_path: Path) -> None:
+    share_bad_frames(cli, tmp_path, MANY)
 
 
 def test_a_device_that_joins_over_and_over_is_told_to_wait_and_is_welcome_later(
