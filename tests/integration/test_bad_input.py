@@ -282,6 +282,18 @@ def test_a_checkpoint_that_is_not_what_was_written(
     assert contents(folder) == before
 
 
+def test_where_no_older_checkpoint_is_left_nobody_is_told_to_go_on_from_it(
+    cli: Launcher, stopped: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    *older, newest = sorted((folder / "checkpoints").glob("round-*"))
+    for other in older:
+        shutil.rmtree(other)
+    flip_a_byte(newest / "server.safetensors")
+    assert_refused(cli.run("resume", folder), f"put {newest} back from a copy, or start a new run")
+
+
 def test_following_the_advice_for_a_damaged_checkpoint_ends_with_the_same_weights(
     cli: Launcher, undisturbed: Runs, stopped: Path, tmp_path: Path
 ) -> None:
@@ -289,7 +301,7 @@ def test_following_the_advice_for_a_damaged_checkpoint_ends_with_the_same_weight
     shutil.copytree(stopped, folder)
     newest = folder / "checkpoints" / "round-000010"
     flip_a_byte(newest / "server.safetensors")
-    assert f"delete {newest} to go on from the checkpoint before it" in cli.run("resume", folder).stderr
+    assert f"delete {newest} to go on from the one after round 5" in cli.run("resume", folder).stderr
     shutil.rmtree(newest)
     ended = cli.run("resume", folder)
     assert ended.code == 0, ended.stderr

@@ -125,11 +125,14 @@ def status(out: Out = OUT) -> None:
         again = f"gapsl fleet up --out {shlex.quote(str(out))}"
         raise InputError(f"no fleet was started in {out}; start one with: {again}")
     table = Table(box=None, pad_edge=False)
+    widths = {"process": output.width // 3}
     for title in ("process", "pid", "is", "last word"):
-        table.add_column(title, no_wrap=title != "last word", overflow="ellipsis")
+        # A long name is folded: what its process says last must stay readable.
+        table.add_column(title, no_wrap=title in ("pid", "is"), overflow="fold", max_width=widths.get(title))
     for process in sorted(found, key=lambda one: (one.name != SERVER, one.name != PARAMETERS)):
         last = processes.last_lines(process.name, 1)
         last = last[20:] if last[:2].isdigit() else last  # without its time
+        last = last.removeprefix(f"{process.name}: ")
         table.add_row(process.name, str(process.pid), "up" if process.alive else "ended", last)
     output.print(table)
     run = RunFolder(out / "run")

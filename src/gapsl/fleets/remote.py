@@ -149,7 +149,7 @@ class RemoteFleet:
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Let the devices average their halves at the parameter server."""
-        self.post.halves_move()
+        self.post.gone_back.halves_move()
         self._share(weights, keep=self._lines)
         size = self._half_bytes
         for device in self._lines:
@@ -221,7 +221,7 @@ class RemoteFleet:
 
     def digests(self) -> Mapping[int, str]:
         """Ask the devices for the SHA-256 of their halves."""
-        back = self.post.back  # their state is older than the last record
+        back = self.post.gone_back.devices  # their state is older than the last record
         return {device: status.sha256 for device, status in self._statuses() if device not in back}
 
     def save(self, folder: Path, round: int) -> None:
@@ -233,7 +233,7 @@ class RemoteFleet:
         self._last_saved = round
         stored = wire.Stored(round=round, generation=self._memory.lineage.current)
         # A device that has gone back since the last record keeps what it went back to.
-        current = [device for device in self._lines if device not in self.post.back]
+        current = [device for device in self._lines if device not in self.post.gone_back.devices]
         for event in self.post.asked(current, wire.ToDevice(save=wire.Save(round=round)), Due("done")):
             ready = self._lines[event.session.device].ready
             assert ready is not None

@@ -20,6 +20,7 @@ from gapsl.errors import InputError
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.closing import Closing
 from gapsl.net.errors import WireError
+from gapsl.net.going_back import GoingBack
 from gapsl.net.line import Line, late
 from gapsl.net.memory import Memory
 from gapsl.net.session import (
@@ -79,9 +80,7 @@ class Correspondence:
         self.open: tuple[int, int] | None = None  # the exchange that is open: round and turn
         self.arrived: set[int] = set()  # whose uploads of the open exchange are here
         self.anew: set[int] = set()  # who of them has begun again since, and has no use for a reply
-        self._before: dict[int, int] = {}  # devices that went back before the round, and to which
-        self._between: dict[int, int] = {}  # those that did after their upload, before halves were averaged
-        self._after: dict[int, int] = {}  # and those that did after that
+        self.gone_back = GoingBack()
         self._begun = False  # whether devices are in this process's generation
         self._asked_to_stop = math.inf  # when
         self._stash: deque[Happening] = deque()  # what happened while one device was waited for
@@ -139,7 +138,7 @@ class Correspondence:
         self._drain()
         self._memory.begin(round)
         self._begun, self.round, self.arrived = True, round, set()
-        self._before, self._between, self._after = {}, {}, {}
+        self.gone_back = GoingBack()
         self._stash.clear()
         for device, line in self.lines.items():
             line.reply = None
@@ -170,21 +169,10 @@ class Correspondence:
             if self.lines[device].session is None:
                 self.lines[device].owed.clear()
 
-    def halves_move(self) -> None:
-        """Take note that halves are averaged now: who has gone back takes part as it is."""
-        self._between |= self._after
-        self._after = {}
-
     def went_back(self) -> dict[str, dict[int, int]]:
         """Return who has gone back to which round since this was asked, by when in the round it did."""
-        found = {"before": self._before, "between": self._between, "after": self._after}
-        self._before, self._between, self._after, self.arrived = {}, {}, {}, set()
-        return found
-
-    @property
-    def back(self) -> Collection[int]:
-        """The devices that have gone back since it was last asked who had."""
-        return self._before.keys() | self._between.keys() | self._after.keys()
+        self.arrived = set()
+        return self.gone_back.told()
 
     # --- asking and waiting
 
@@ -340,7 +328,7 @@ class Correspondence:
             self.anew.add(device)
         if round != self.round:
             self._tell(f"{line.name} goes on from round {round} of its own, the run is at {self.round}")
-            (self._after if uploaded else self._before)[device] = round
+            self.gone_back.add(device, round, uploaded=uploaded)
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
         line.ask_first(wire.ToDevice(begin=begin), Due("done"))
 

@@ -103,8 +103,7 @@ class Checkpoints:
 
     def found(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
-        folders = [path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()]
-        return sorted(folders, key=round_of)
+        return _folders(self.folder)
 
     def tidy(self) -> None:
         """Remove what a killed process left half written."""
@@ -156,13 +155,23 @@ class Checkpoints:
         return Checkpoint(folder, round, state)
 
 
+def _folders(parent: Path) -> list[Path]:
+    """Return the checkpoints in a folder, oldest first."""
+    found = [path for path in parent.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()]
+    return sorted(found, key=round_of)
+
+
 def round_of(folder: Path) -> int:
     """Return the round after which a checkpoint was written."""
     return int(folder.name.removeprefix(PREFIX))
 
 
 def _way_out(folder: Path) -> str:
-    return f"delete {folder} to go on from the checkpoint before it"
+    """Say how to go on without a checkpoint that cannot be used."""
+    older = [other for other in _folders(folder.parent) if round_of(other) < round_of(folder)]
+    if older:
+        return f"delete {folder} to go on from the one after round {round_of(older[-1])}"
+    return f"there is none before it: put {folder} back from a copy, or start a new run"
 
 
 def _digest(content: Mapping[str, Any]) -> str:
