@@ -100,7 +100,7 @@ def resume(
         return done
     if folder.network_file.exists():
         raise InputError(
-            f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {out}, "
+            f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {folder.quoted}, "
             "with its --listen and --certs"
         )
     given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
@@ -129,7 +129,7 @@ def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
     folder = RunFolder.open(Path(out).expanduser())
     found = Checkpoints(folder.checkpoints, run="", keep=1).found()
     if not found:
-        raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {out}")
+        raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {folder.quoted}")
     files = sorted(found[-1].glob("*.safetensors"))
     stored = {path.stem: read_tensors(path, torch.device("cpu")) for path in files}
     return {
@@ -169,5 +169,5 @@ def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
         training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
     assert training.checkpoints is not None
     training.resume(training.checkpoints.latest())
-    with room_needed(folder.path, f"gapsl resume {folder.path}"):
+    with room_needed(folder.path, f"gapsl resume {folder.quoted}"):
         return training.run()

@@ -29,7 +29,7 @@ from gapsl.halves import model_bytes
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.agreed import Agreed
 from gapsl.net.identity.security import check_address
-from gapsl.net.memory import Memory
+from gapsl.net.memory import Memory, once_stored
 from gapsl.net.roster import PROTOCOL, Roster
 from gapsl.net.service import Identify, Service, Serving, serve
 from gapsl.net.session import Heard, Inbox
@@ -92,7 +92,7 @@ def train_remotely(
 
 def discard(folder: RunFolder) -> None:
     """Remove what was written of a run that could not even wait for devices: it is in the next one's way."""
-    for path in (folder.config_file, folder.environment_file, folder.network_file, name_file(folder)):
+    for path in (folder.config_file, folder.environment_file, folder.network_file, folder.name_file):
         path.unlink(missing_ok=True)
 
 
@@ -103,18 +103,18 @@ def refuse_incomplete(folder: RunFolder) -> None:
     rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
     if not finished and not any(rounds) and not recorded:
         return  # nothing is trained yet
-    served = (name_file(folder), folder.fleet_file, folder.network_file)
+    served = (folder.name_file, folder.fleet_file, folder.network_file)
     if not any(path.exists() for path in served):
         way = "see it with gapsl show" if finished else "go on with gapsl resume"
         raise InputError(
-            f"{folder.path} has a run in it that was trained without a network: {way} {folder.path}, or "
+            f"{folder.path} has a run in it that was trained without a network: {way} {folder.quoted}, or "
             "choose another --out"
         )
     if finished:
         return  # it does not have to go on
     wanted = (*served, folder.records_file)
     missing = [path.name for path in wanted if not path.exists()]
-    if not rounds or (not any(rounds) and once_stored(folder)):  # that of round 0 is always kept
+    if not rounds or (not any(rounds) and once_stored(folder.fleet_file)):  # that of round 0 is always kept
         missing.append("checkpoints")
     if missing:
         raise InputError(
@@ -126,14 +126,6 @@ def refuse_incomplete(folder: RunFolder) -> None:
             f"{folder.records_file} lacks rounds that its checkpoints have: put it back from a copy of the "
             "folder, or start a new run with another --out"
         )
-
-
-def once_stored(folder: RunFolder) -> int:
-    """Return a round after which the server has had a checkpoint; 0: none is known of."""
-    try:
-        return int(json.loads(folder.fleet_file.read_text(encoding="utf-8"))["stored"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0  # what is wrong with the file is said by whoever needs it
 
 
 def check_served(config: Config, network: Network) -> None:
@@ -176,20 +168,14 @@ def write_network(folder: RunFolder, network: Network) -> None:
     write_text(folder.network_file, yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
 
 
-def network_file(out: Path) -> Path:
-    """Return where a run has its settings of the network; a run killed when it was started may have none."""
-    return RunFolder(out).network_file
-
-
 def stored_network(out: Path) -> Network:
-    """Return how a run that was served before goes over the network."""
-    if not network_file(out).exists():
+    """Return how a run that was served before goes over the network; killed at its start, it may not know."""
+    file = RunFolder(out).network_file
+    if not file.exists():
         return make_network({})
-    values = read_yaml(network_file(out))
+    values = read_yaml(file)
     if not values:
-        raise InputError(
-            f"{network_file(out)} is damaged: it is empty; put it back from a copy of the folder"
-        )
+        raise InputError(f"{file} is damaged: it is empty; put it back from a copy of the folder")
     return make_network(values)
 
 
@@ -376,14 +362,9 @@ def agreed_on(parts: Parts, network: Network) -> Agreed:
     )
 
 
-def name_file(folder: RunFolder) -> Path:
-    """Return where a run that is served has its name."""
-    return folder.path / "run"
-
-
 def run_name(folder: RunFolder) -> str:
     """Return what tells this run from all others, to devices that keep checkpoints of several."""
-    path = name_file(folder)
+    path = folder.name_file
     if not path.exists():
         write_text(path, uuid.uuid4().hex)
     name = path.read_text(encoding="utf-8", errors="replace").strip()

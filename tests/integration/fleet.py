@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import faults
-from processes import Command, Ended, Launcher, result_of, rounds_done, wait_until
+from processes import Command, Ended, Launcher, result_of, rounds_done, wait_until, whole_records
 
 SERVER, PARAMETERS = "server", "parameters"
 
@@ -106,6 +106,18 @@ class Fleet:
     def until_round(self, round: int) -> None:
         """Wait until a round is done."""
         self.until(lambda: rounds_done(self.run) >= round, f"round {round}")
+
+    def until_record(self, wanted: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """Wait for a round, from now on, whose record is as wanted; returns that record."""
+        done = rounds_done(self.run)
+        found: list[dict[str, Any]] = []
+
+        def happened() -> bool:
+            found[:] = [record for record in whole_records(self.run)[done:] if wanted(record)]
+            return bool(found)
+
+        self.until(happened, what)
+        return found[0]
 
     def kill(self, name: str) -> None:
         """Kill a process with -9."""

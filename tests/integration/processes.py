@@ -165,10 +165,20 @@ def records_of(folder: Path) -> list[dict[str, Any]]:
 
 def rounds_done(folder: Path) -> int:
     """Return how many rounds a run has recorded, running or not."""
+    return len(whole_lines(folder))
+
+
+def whole_records(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of a run that may be writing the next one."""
+    return [strict_json(line.decode()) for line in whole_lines(folder)]
+
+
+def whole_lines(folder: Path) -> list[bytes]:
+    """Return the lines of a run's records that are written to their end."""
     try:
-        return (folder / "records.jsonl").read_bytes().count(b"\n")
+        return (folder / "records.jsonl").read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
-        return 0
+        return []
 
 
 def strict_json(text: str) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
 import pytest
+from authorities import LONG_AGO, expired_device, pair_of
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from gapsl.errors import InputError
 from gapsl.net.identity.authority import Authority
@@ -22,7 +20,6 @@ from gapsl.net.identity.layout import Files, authority_files
 from gapsl.net.identity.peers import Peers, Unidentified
 
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)
-LONG_AGO = datetime.now(UTC) - timedelta(days=400)
 
 
 @pytest.fixture
@@ -35,9 +32,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def ca(authority: Authority) -> Pair:
-    key = serialization.load_pem_private_key((authority.folder / "ca-key.pem").read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    return Pair(authority.certificate, key)
+    return pair_of(authority.folder)
 
 
 @contextmanager
@@ -116,7 +111,7 @@ def test_nobody_gets_in_with_the_wrong_certificate_or_none(
     server = authority_files(authority.folder, "server")
     strangers = {
         "wrong CA": channel_credentials(*stored(tmp_path / "1", trusted, new_device(new_ca(), "cam"))),
-        "expired": channel_credentials(*stored(tmp_path / "2", trusted, new_device(ca, "cam", now=LONG_AGO))),
+        "expired": channel_credentials(*stored(tmp_path / "2", trusted, expired_device(ca, "cam"))),
         "server's": channel_credentials(*server),
         "none": grpc.ssl_channel_credentials(trusted),
     }

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from authorities import expired_device, pair_of
 from fleet import PARAMETERS, SERVER, Fleet
 from processes import Ended, Launcher, weights_of
 
-from gapsl.net.identity.authority import Authority
-from gapsl.net.identity.certificates import Pair, new_device
 from gapsl.net.identity.layout import Files, authority_files
 
 NAMES = ("device-0", "device-1", "device-2")
-LONG_AGO = datetime.now(UTC) - timedelta(days=400)
 
 
 @pytest.fixture
@@ -45,12 +40,6 @@ def carried(folder: Path, name: str, ca: Path, certificate: Path | bytes, key: P
     return folder
 
 
-def expired(certs: Path, name: str) -> Pair:
-    """Return a certificate of the authority that was valid once."""
-    key: Any = serialization.load_pem_private_key((certs / "ca-key.pem").read_bytes(), None)
-    return new_device(Pair(Authority(certs).certificate, key), name, now=LONG_AGO)
-
-
 def attempt(fleet: Fleet, name: str, certs: Path | None) -> Ended:
     """Start a device that should not get far, and wait for its end."""
     words = ["join", "--server", f"localhost:{fleet.port}", "--name", name]
@@ -62,7 +51,7 @@ def attempt(fleet: Fleet, name: str, certs: Path | None) -> Ended:
 def test_processes_without_the_right_certificate_end_in_words_and_the_run_as_without_them(
     cli: Launcher, tmp_path: Path, certs: Path
 ) -> None:
-    elsewhere, ca, old = tmp_path / "other", certs / "ca.pem", expired(certs, "device-2")
+    elsewhere, ca, old = tmp_path / "other", certs / "ca.pem", expired_device(pair_of(certs), "device-2")
     for words in (["init"], ["device", "device-2"]):
         assert cli.run("certs", *words, "--folder", elsewhere, cwd=tmp_path).code == 0
     other, stranger = authority_files(elsewhere, "device-2"), authority_files(certs, "stranger")
@@ -81,7 +70,7 @@ def test_processes_without_the_right_certificate_end_in_words_and_the_run_as_wit
         "if it has certificates, give yours with --certs": ("device-2", None),
     }
     settings = {"method": "sfl", "sfl": {"interval": 2}, "rounds": 6}
-    with Fleet(cli, tmp_path, settings, parameters=True, certs=certs) as fleet:
+    with Fleet(cli, tmp_path, settings, parameters=True, certs=certs, patience=600) as fleet:
         fleet.start(SERVER, PARAMETERS, "device-0", "device-1")
         for name in ("device-0", "device-1"):
             fleet.until(lambda name=name: f"{name} is here" in fleet.server.stderr, name)  # type: ignore[misc]
@@ -102,7 +91,9 @@ def test_a_process_that_is_revoked_in_mid_run_is_turned_out_and_comes_back_with_
     with Fleet(cli, tmp_path, settings, certs=certs) as fleet:
         fleet.start()
         fleet.until_round(20)
+        fleet.pause("device-0")  # so that the run is not over before the certificate is revoked
         assert cli.run("certs", "revoke", "device-1", cwd=tmp_path).code == 0
+        fleet.go_on("device-0")
         ended = fleet.processes["device-1"].wait()
         assert ended.code == 2 and "the certificate of device-1 is revoked" in ended.stderr
         assert fleet.server.running and all(fleet.processes[f"device-{n}"].running for n in (0, 2))

@@ -71,12 +71,12 @@ def test_a_device_visits_the_parameter_server_that_a_restarted_server_names(tmp_
 
 def test_patience_begins_when_a_link_ends_and_not_when_it_was_made(tmp_path: Path) -> None:
     config = compose(words={**SMALL, "method": "psl", "rounds": 2})
-    devices = Devices(tmp_path / "state", patience=Patience(first=0.05, longest=0.1, whole=2.5))
+    devices = Devices(tmp_path / "state", patience=Patience(first=0.05, longest=0.1, whole=8.0))
     stop = Stopping(1)
 
     def idle(port: int) -> None:
         devices.start(port, *NAMES[:2])  # the third is waited for
-        threading.Timer(3.0, setattr, (stop, "asked", True)).start()
+        threading.Timer(9.0, setattr, (stop, "asked", True)).start()
 
     port = served_until(stop, config, tmp_path, idle)
     assert not devices.ended

@@ -190,7 +190,7 @@ def test_a_device_that_goes_back_between_its_upload_and_the_averaging_is_average
         held = fleet.arrange("device-2", "stall@before-send:round=6")  # so that the round stays open
         fleet.start()
         fleet.until(held.exists, "the stall of device-2")
-        time.sleep(5)  # in which the others' uploads have arrived
+        time.sleep(5)  # in which the others' uploads have arrived, of which the server says nothing
         fleet.kill_and_start(DEVICE)
         word = f"{DEVICE} goes on from round 5 of its own"
         fleet.until(lambda: word in fleet.server.stderr, word)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fleet import PARAMETERS, SERVER, Fleet, free_port
-from processes import Launcher, records_of, rounds_done, weights_of
+from processes import ENVIRONMENT, Launcher, records_of, rounds_done, wait_until, weights_of
+
+from gapsl.training.checkpoint import round_of
 
 Moment = Callable[[Fleet], bool]
+Record = dict[str, Any]
 
 
 def said(name: str, words: str) -> Moment:
@@ -67,9 +75,21 @@ def test_killed_at_their_worst_moments_all_end_with_the_same_weights(cli: Launch
                 ("device-1", device_writes_checkpoint("device-1", 5)),
                 (SERVER, server_writes_checkpoint(10)),
                 ("device-2", after_round(12)),
-                (SERVER, after_round(30)),  # all rounds are done, and there is no result
             ],
         )
+
+
+def test_a_server_that_is_killed_between_its_last_round_and_its_result_ends_with_the_same_weights(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    with Fleet(cli, tmp_path, {"method": "gapsl"}) as fleet:
+        happened = fleet.arrange(SERVER, "kill@checkpoint:round=30")
+        fleet.start()
+        assert fleet.server.wait().code == -signal.SIGKILL and happened.exists()
+        assert rounds_done(fleet.run) == 30 and not (fleet.run / "result.json").exists()
+        fleet.start(SERVER)
+        fleet.finish()
+        assert weights_of(fleet.run) == fleet.undisturbed()
 
 
 def test_killed_while_halves_are_averaged_the_run_ends_with_the_same_weights(
@@ -106,80 +126,92 @@ def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
 def test_a_deadline_does_not_wait_for_a_device_that_hangs_and_the_run_can_be_replayed(
     cli: Launcher, tmp_path: Path
 ) -> None:
-    with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 40}, closing="deadline:0.3") as fleet:
+    with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 150}, closing="deadline:0.3") as fleet:
         fleet.start()
-        fleet.until_round(3)
-        fleet.pause("device-2")
         fleet.until_round(8)
+        fleet.pause("device-2")
+        fleet.until_record(missing(2), "a round without device-2")
         fleet.kill_and_start("device-0")  # it has a state of round 5
-        fleet.until_round(14)
+        fleet.until_record(missing(0), "a round without device-0")
         fleet.go_on("device-2")
         fleet.kill_and_start(SERVER)
-        fleet.until_round(20)
+        fleet.until_record(nobody_missing, "a round with all")
         fleet.kill("device-1")
-        fleet.until_round(26)
+        fleet.until_record(missing(1), "a round without device-1")
         fleet.start("device-1")
+        fleet.until_record(nobody_missing, "a round with all again")
         fleet.finish()
-        missing = absences(fleet)
-        assert 2 in missing[6] and 1 in missing[24]
-        assert any(not missing[round] for round in range(31, 41)), "and in the end all are there"
         assert "the same weights, bit for bit" in fleet.replayed()
 
 
 def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replayed(
     cli: Launcher, tmp_path: Path
 ) -> None:
-    with Fleet(cli, tmp_path, {"method": "psl", "rounds": 60}, closing="fraction:0.6") as fleet:
+    def comes_back(name: str) -> None:
+        """Start a device while only one other is there, which is too few for a round."""
+        fleet.pause("device-2")
+        fleet.start(name)
+        fleet.until_record(missing(2), f"a round with {name} again")
+        fleet.go_on("device-2")
+
+    words = {"method": "psl", "rounds": 300, "evaluate_every": 20}
+    with Fleet(cli, tmp_path, words, closing="fraction:0.6") as fleet:
         fleet.start()
         fleet.until_round(8)
-        fleet.kill_and_start("device-0")
-        fleet.until_round(22)
+        fleet.kill("device-0")
+        fleet.until_record(missing(0), "a round without device-0")
+        comes_back("device-0")  # from its state of round 5
         fleet.kill("device-1")
-        fleet.until_round(30)
-        fleet.start("device-1")
-        fleet.until_round(40)
+        found = fleet.until_record(lambda record: "away" in record.get("evaluation", {}), "an evaluation")
+        comes_back("device-1")
         fleet.kill_and_start(SERVER)
         fleet.finish()
-        assert 1 in absences(fleet)[28]
         assert "the same weights, bit for bit" in fleet.replayed()
-        (found,) = [r["evaluation"] for r in records_of(fleet.run) if r["round"] == 30]
-        assert found["away"] == [1]
-        for name in ("device_accuracy", "drift"):
-            assert [value is None for value in found[name]] == [False, True, False], "a number a device"
+    measured = found["evaluation"]
+    assert measured["away"] == [1]
+    for name in ("device_accuracy", "drift"):
+        assert [value is None for value in measured[name]] == [False, True, False], "a number a device"
 
 
 def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_path: Path) -> None:
-    words = {"method": "psl", "rounds": 16, "checkpoint_every": 100, "evaluate_every": 100}
+    words = {"method": "psl", "rounds": 100, "checkpoint_every": 1000, "evaluate_every": 1000}
     with Fleet(cli, tmp_path, words, closing="deadline:0.4") as fleet:
         fleet.start()
         fleet.until_round(3)
         fleet.pause("device-1")
-        fleet.until_round(7)
+        fleet.until_record(missing(1), "a round without device-1")
         fleet.go_on("device-1")
+        fleet.until_record(nobody_missing, "a round with it")
         fleet.finish()
-        missing = absences(fleet)
-        assert 1 in missing[6] and any(not missing[round] for round in range(10, 17))
-        assert "has left" not in fleet.server.stderr.replace("it closed its stream", ""), (
-            "its link was never cut"
-        )
+        assert "has left" not in fleet.server.stderr, "its link was never cut"
         assert "the same weights, bit for bit" in fleet.replayed()
 
 
-def absences(fleet: Fleet) -> dict[int, set[int]]:
-    """Return which devices each round was closed without."""
-    return {r["round"]: {device for _, device in r.get("absent", [])} for r in records_of(fleet.run)}
+def missing(device: int) -> Callable[[Record], bool]:
+    """Say whether a round was closed without a device."""
+    return lambda record: device in absent(record)
+
+
+def nobody_missing(record: Record) -> bool:
+    """Say whether a round was closed with all."""
+    return not absent(record)
+
+
+def absent(record: Record) -> set[int]:
+    """Return the devices that a round was closed without."""
+    return {device for _, device in record.get("absent", [])}
 
 
 # --- waiting, stopping, moving
 
 
 def test_too_few_devices_are_waited_for_by_name_and_not_for_ever(cli: Launcher, tmp_path: Path) -> None:
-    with Fleet(cli, tmp_path, {"method": "psl", "rounds": 5}, patience=2) as fleet:
+    with Fleet(cli, tmp_path, {"method": "psl", "rounds": 5}, patience=8) as fleet:
         fleet.start(SERVER, "device-0", "device-2")
         ended = fleet.server.wait()
         assert ended.code == 2
         assert "waiting for device-0, device-1, device-2" in ended.stderr
-        assert "nothing from device-1 for 2 s; nothing is lost: start who is away" in ended.stderr
+        assert "nothing from device-1 for 8 s; nothing is lost: start who is away" in ended.stderr
         fleet.options["patience"] = 60
         fleet.start(SERVER, "device-1")
         fleet.finish()
@@ -212,13 +244,35 @@ def test_a_device_that_is_asked_to_stop_says_so_and_goes_on_when_it_is_started_a
     with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
         fleet.start()
         fleet.until_round(7)
+        fleet.pause("device-0")  # so that the run is not over before the other has left
         fleet.processes["device-1"].signal(signal.SIGTERM)
         ended = fleet.processes["device-1"].wait()
         assert ended.code == 143
         assert "asked to stop; started again with the same --state, it goes on" in ended.stderr
+        fleet.go_on("device-0")
         fleet.start("device-1")
         fleet.finish()
         assert weights_of(fleet.run) == fleet.undisturbed()
+
+
+def test_a_process_that_is_asked_to_stop_while_it_computes_ends_as_it_should(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    """In an interpreter of its own, which is what is taken down: with threads in torch that can go wrong."""
+    words = {"method": "psl", "rounds": 100_000, "evaluate_every": 100_000, "width": 4.0, "batch_size": 64}
+    with Fleet(cli, tmp_path, words) as fleet:
+        fleet.start(SERVER)
+        command = [sys.executable, "-m", "gapsl", "join", "--server", f"localhost:{fleet.port}"]
+        command += ["--devices", "3", "--state", str(fleet.state)]
+        environment = {**os.environ, **ENVIRONMENT}
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            done = rounds_done(fleet.run)
+            joined = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+            wait_until(lambda done=done: rounds_done(fleet.run) >= done + 3, "three rounds")  # type: ignore[misc]
+            joined.send_signal(stop)
+            _, said = joined.communicate(timeout=60)
+            assert joined.returncode == 128 + stop, said
+            assert "asked to stop; started again with the same --state, it goes on" in said
 
 
 def test_a_server_that_waits_for_devices_stops_at_once_when_asked(cli: Launcher, tmp_path: Path) -> None:
@@ -231,6 +285,7 @@ def test_a_server_that_waits_for_devices_stops_at_once_when_asked(cli: Launcher,
         assert "error" not in ended.stderr
 
 
+@pytest.mark.slow  # it waits for the server's own time limits
 def test_a_server_stops_when_asked_though_its_devices_wait_for_a_dead_parameter_server(
     cli: Launcher, tmp_path: Path
 ) -> None:
@@ -252,16 +307,17 @@ def test_a_server_stops_when_asked_though_its_devices_wait_for_a_dead_parameter_
 
 
 def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_path: Path) -> None:
-    with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
+    with Fleet(cli, tmp_path, {"method": "psl", "rounds": 100}) as fleet:
         fleet.start()
         fleet.until_round(12)
         fleet.kill(SERVER)
         for name in fleet.devices:
             fleet.kill(name)
+        newest = max(round_of(path) for path in (fleet.run / "checkpoints").glob("round-*"))
         shutil.copytree(fleet.run, tmp_path / "elsewhere" / "run")
         shutil.rmtree(fleet.run)
         fleet.run, fleet.port = tmp_path / "elsewhere" / "run", free_port()
         fleet.start()
         fleet.finish()
-        assert "round 11 of 30" in fleet.server.stderr, "from the checkpoint of round 10"
+        assert newest >= 10 and f"round {newest + 1} of 100" in fleet.server.stderr
         assert weights_of(fleet.run) == fleet.undisturbed()

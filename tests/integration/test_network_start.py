@@ -108,9 +108,9 @@ class StopAfter(Observer):
         return self.done >= self.rounds
 
 
-def stopped_run(tmp_path: Path) -> Any:
+def stopped_run(tmp_path: Path, checkpoint_every: int = 1) -> Any:
     """Serve a run until its third round is stored; returns its configuration."""
-    config = compose(words={**SMALL, "method": "psl", "checkpoint_every": 1})
+    config = compose(words={**SMALL, "method": "psl", "checkpoint_every": checkpoint_every})
     stop = StopAfter(3)
     served = Served(config, tmp_path, observers=[stop], stop=stop.asked)
     served.devices.patience = Patience(first=0.05, longest=0.1, whole=1.0)
@@ -188,8 +188,11 @@ def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost:
     assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
 
 
-def test_checkpoints_that_are_gone_but_for_the_start_do_not_send_everybody_back_to_it(tmp_path: Path) -> None:
-    config = stopped_run(tmp_path)
+@pytest.mark.parametrize("every", [1, 2, 100])  # with 100 there is but the one of the stop
+def test_checkpoints_that_are_gone_but_for_the_start_do_not_send_everybody_back_to_it(
+    tmp_path: Path, every: int
+) -> None:
+    config = stopped_run(tmp_path, checkpoint_every=every)
     kept = {path.name for path in (tmp_path / "state").glob("*/*/round-*")}
     for path in (tmp_path / "run" / "checkpoints").glob("round-*"):
         if path.name != "round-000000":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from gapsl.cli.running import guarded, output
+from gapsl.cli.running import guarded, output, say
 from gapsl.errors import InputError
 from gapsl.net.identity.layout import CA, CA_KEY, FOLDER, REVOKED, authority_files, option
 from gapsl.net.identity.names import SERVERS, check_name, check_server
@@ -221,11 +221,6 @@ def tell_files(authority: Authority, name: str, archive: Path | None, command: s
             say(f"  {file}{note}")
         say(f"there: {command} --certs DIR")
     say(f"{CA_KEY} never leaves this machine")
-
-
-def say(line: str) -> None:
-    """Print a line as it is."""
-    output.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _authority() -> type[Authority]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gapsl.cli import running
 from gapsl.cli.networking import given
-from gapsl.cli.running import guarded, output
+from gapsl.cli.running import guarded, output, say
 from gapsl.cli.serve import settings_of
 from gapsl.cli.show import show_runs
 from gapsl.errors import InputError
@@ -125,10 +125,11 @@ def status(out: Out = OUT) -> None:
         again = f"gapsl fleet up --out {shlex.quote(str(out))}"
         raise InputError(f"no fleet was started in {out}; start one with: {again}")
     table = Table(box=None, pad_edge=False)
-    widths = {"process": output.width // 3}
-    for title in ("process", "pid", "is", "last word"):
-        # A long name is folded: what its process says last must stay readable.
-        table.add_column(title, no_wrap=title in ("pid", "is"), overflow="fold", max_width=widths.get(title))
+    # A long name is folded: what its process says last must stay readable.
+    table.add_column("process", overflow="fold", max_width=output.width // 3)
+    for title in ("pid", "is"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("last word", overflow="fold")
     for process in sorted(found, key=lambda one: (one.name != SERVER, one.name != PARAMETERS)):
         last = processes.last_lines(process.name, 1)
         last = last[20:] if last[:2].isdigit() else last  # without its time
@@ -160,8 +161,3 @@ def follow(processes: Processes) -> None:
             if not alive:
                 return
             time.sleep(0.2)
-
-
-def say(text: str) -> None:
-    """Print a line as it is."""
-    output.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 from functools import partial
@@ -153,6 +155,8 @@ def join(
     if interrupt.asked:
         # What it has in memory is of no use to anybody: it goes on from what it stored, as if it were killed.
         log.info("asked to stop; started again with the same --state, it goes on")
-        raise typer.Exit(interrupt.exit_code)
+        logging.shutdown()
+        # Threads inside torch would abort the process if the interpreter were taken down around them.
+        os._exit(interrupt.exit_code)
     if failures:
         raise failures[0]

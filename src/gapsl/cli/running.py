@@ -88,16 +88,21 @@ def guarded(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except GapslError as error:
-            say(str(error), logging.ERROR)
+            conclude(str(error), logging.ERROR)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            say("stopped at once; the last checkpoint is what is left", logging.INFO)
+            conclude("stopped at once; the last checkpoint is what is left", logging.INFO)
             raise typer.Exit(130) from None
 
     return wrapped  # type: ignore[return-value]
 
 
-def say(text: str, level: int) -> None:
+def say(text: str) -> None:
+    """Print a line as it is."""
+    output.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def conclude(text: str, level: int) -> None:
     """Say how a command ends, in the log where there is one for machines."""
     log = logging.getLogger("gapsl")
     if any(getattr(handler.formatter, "for_machines", False) for handler in log.handlers):

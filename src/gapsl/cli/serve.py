@@ -18,7 +18,7 @@ from gapsl.interrupt import Interrupt
 from gapsl.net.correspondence import listing
 from gapsl.net.settings import Network, make_network
 from gapsl.reports.table import comparison, legend
-from gapsl.serving import Listening, network_file, stored_network, train_remotely
+from gapsl.serving import Listening, stored_network, train_remotely
 from gapsl.simulation import INCIDENTAL
 from gapsl.training.config import Config, merge, parse_assignment, read_yaml
 from gapsl.training.folder import RunFolder
@@ -186,7 +186,7 @@ def settings_of(
                 "--config, --preset and --set, or give those of its start; another run needs another --out"
             )
     incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
-    if not network_file(out).exists():
+    if not RunFolder(out).network_file.exists():
         return compose(stored, words=incidental), make_network(network)
     known = stored_network(out)
     now = make_network(merge(known.model_dump(mode="json"), network))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,12 +37,12 @@ def how_to_finish(run: RunFolder) -> str:
     """Return the command that brings a run to its end."""
     fleet = run.path.parent
     if run.network_file.exists() and (fleet / PROCESSES).exists():
-        return f"finish it with: gapsl fleet up --out {fleet}"
+        return f"finish it with: gapsl fleet up --out {shlex.quote(str(fleet))}"
     if run.network_file.exists():
-        return f"finish it with: gapsl serve --out {run.path}, with its --listen and --certs"
+        return f"finish it with: gapsl serve --out {run.quoted}, with its --listen and --certs"
     if run.config_file.exists():
-        return f"finish it with: gapsl resume {run.path}"
-    return f"start one with: gapsl train --out {run.path} - or finish it with: gapsl resume {run.path}"
+        return f"finish it with: gapsl resume {run.quoted}"
+    return f"start one with: gapsl train --out {run.quoted} - or finish it with: gapsl resume {run.quoted}"
 
 
 def finished_runs(folder: Path) -> list[RunFolder]:

@@ -125,6 +125,9 @@ class LocalFleet:
         for id, device in self._devices.items():
             write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
 
+    def stored(self, round: int) -> None:
+        """Nothing has to be known of it: devices' states are in the checkpoint."""
+
     def load(self, folder: Path, round: int) -> None:
         """Read a file a device."""
         for id, device in self._devices.items():

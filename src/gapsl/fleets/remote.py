@@ -74,7 +74,6 @@ class RemoteFleet:
         self._tell = tell
         self._absent: list[tuple[int, int]] = []  # turns and devices that a round was closed without
         self._transfers = 0
-        self._last_saved = 0  # the round that devices have stored last since they began
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
@@ -91,7 +90,7 @@ class RemoteFleet:
 
     def load(self, folder: Path, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
-        self._absent, self._transfers, self._last_saved = [], 0, 0
+        self._absent, self._transfers = [], 0
         self.post.begin(round)
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
@@ -228,9 +227,6 @@ class RemoteFleet:
         """Let the devices store their state, where they are."""
         if round == 0:  # anybody can go back to the start
             return
-        if self._last_saved:  # it was followed by the server's own
-            self._memory.has_stored(self._last_saved)
-        self._last_saved = round
         stored = wire.Stored(round=round, generation=self._memory.lineage.current)
         # A device that has gone back since the last record keeps what it went back to.
         current = [device for device in self._lines if device not in self.post.gone_back.devices]
@@ -238,6 +234,11 @@ class RemoteFleet:
             ready = self._lines[event.session.device].ready
             assert ready is not None
             ready.stored.append(stored)
+
+    def stored(self, round: int) -> None:
+        """Write down that there is a checkpoint, to notice if it is lost."""
+        if round:
+            self._memory.has_stored(round)
 
     def happened(self) -> Mapping[str, Any]:
         """Return who was missing, and who went back to an earlier state of its own."""

@@ -82,7 +82,7 @@ class Correspondence:
         self.anew: set[int] = set()  # who of them has begun again since, and has no use for a reply
         self.gone_back = GoingBack()
         self._begun = False  # whether devices are in this process's generation
-        self._asked_to_stop = math.inf  # when
+        self._stop_delayed = math.inf  # since when a stop waits for devices that are at the parameter server
         self._stash: deque[Happening] = deque()  # what happened while one device was waited for
 
     # --- beginning
@@ -375,8 +375,8 @@ class Correspondence:
         while True:
             now = time.monotonic()
             if self._stop():
-                self._asked_to_stop = min(self._asked_to_stop, now)
-                if not self._running() or (self._sharing() and now >= self._asked_to_stop + SHARING):
+                self._stop_delayed = min(self._stop_delayed, now) if self._sharing() else math.inf
+                if not self._running() or now >= self._stop_delayed + SHARING:
                     raise Stopped("asked to stop")
             if until is not None and now >= until and self._inbox.empty():
                 return None

@@ -130,6 +130,14 @@ class Memory:
             write_json(self._path, content)
 
 
+def once_stored(path: Path) -> int:
+    """Return a round after which a server has had a checkpoint, as its file says; 0: none is known of."""
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["stored"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0  # what is wrong with the file is said by whoever needs it
+
+
 def info_of(ready: wire.Ready) -> DeviceInfo:
     """Return what a device says of its data."""
     return DeviceInfo(ready.samples, tuple(ready.label_counts), ready.batches_per_pass)

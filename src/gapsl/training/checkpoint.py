@@ -60,7 +60,7 @@ def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:
     try:
         return load_file(path, device=str(where))
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}; {_way_out(path.parent)}") from None
+        raise InputError(f"{path} cannot be read: {error}; {way_out(path.parent)}") from None
 
 
 class Checkpoints:
@@ -132,7 +132,7 @@ class Checkpoints:
             round, run, state = int(header["round"]), header["run"], header["state"]
             expected_digest = header.pop("sha256", None)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"checkpoint {folder} is damaged: {error}; {_way_out(folder)}") from None
+            raise InputError(f"checkpoint {folder} is damaged: {error}; {way_out(folder)}") from None
         if kind != KIND or schema != SCHEMA:
             raise InputError(
                 f"checkpoint {folder} has format {kind!r} version {schema}, this gapsl reads {SCHEMA}; "
@@ -145,12 +145,12 @@ class Checkpoints:
             )
         if _digest(header) != expected_digest or folder.name != self._name(round):
             raise InputError(
-                f"checkpoint {folder} is damaged: state.json is not what was written; {_way_out(folder)}"
+                f"checkpoint {folder} is damaged: state.json is not what was written; {way_out(folder)}"
             )
         for name, expected in files.items():
             if not (folder / name).is_file() or _sha256(folder / name) != expected:
                 raise InputError(
-                    f"checkpoint {folder} is damaged: {name} is not what was written; {_way_out(folder)}"
+                    f"checkpoint {folder} is damaged: {name} is not what was written; {way_out(folder)}"
                 )
         return Checkpoint(folder, round, state)
 
@@ -166,9 +166,10 @@ def round_of(folder: Path) -> int:
     return int(folder.name.removeprefix(PREFIX))
 
 
-def _way_out(folder: Path) -> str:
+def way_out(folder: Path) -> str:
     """Say how to go on without a checkpoint that cannot be used."""
-    older = [other for other in _folders(folder.parent) if round_of(other) < round_of(folder)]
+    # Only runs over a network have one of round 0, and they do not begin anew by themselves.
+    older = [other for other in _folders(folder.parent) if 0 < round_of(other) < round_of(folder)]
     if older:
         return f"delete {folder} to go on from the one after round {round_of(older[-1])}"
     return f"there is none before it: put {folder} back from a copy, or start a new run"

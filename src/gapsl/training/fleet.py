@@ -113,6 +113,10 @@ class Fleet(Protocol):
         """Store every device's state after a round, in a folder or where the device is."""
         ...
 
+    def stored(self, round: int) -> None:
+        """Take note that the checkpoint after a round is there, the server's own part, too."""
+        ...
+
     def load(self, folder: Path, round: int) -> None:
         """Restore every device's state after a round."""
         ...

@@ -25,22 +25,25 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.quoted = shlex.quote(str(path))  # for commands that somebody may copy
         self.config_file = path / "config.yaml"
         self.partition_file = path / "partition.json"
         self.records_file = path / "records.jsonl"
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
         self.environment_file = path / "environment.json"
-        self.fleet_file = path / "fleet.json"  # what such a run knows of its devices
-        self.network_file = path / "network.yaml"  # of a run whose devices are elsewhere
+        # Of a run whose devices are elsewhere: how it goes over the network, what it knows of them, its name.
+        self.network_file = path / "network.yaml"
+        self.fleet_file = path / "fleet.json"
+        self.name_file = path / "run"
 
     def check_free(self) -> None:
         """Refuse a folder that has a run, or anything else, in it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; choose another folder with --out")
         if self.config_file.exists():
-            path = shlex.quote(str(self.path))
-            command = f"serve --out {path}" if self.network_file.exists() else f"resume {path}"
+            served = self.network_file.exists()
+            command = f"serve --out {self.quoted}" if served else f"resume {self.quoted}"
             raise InputError(
                 f"{self.path} has another run in it; go on with it by: gapsl {command} - "
                 "or choose another folder with --out"
@@ -72,7 +75,7 @@ class RunFolder:
         folder = RunFolder(path)
         if not folder.config_file.is_file():
             raise InputError(
-                f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {path}"
+                f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"
             )
         return folder
 

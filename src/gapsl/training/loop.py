@@ -21,7 +21,7 @@ from gapsl.strategies.calibration import PriorCalibration
 from gapsl.strategies.common_ground import CommonGround
 from gapsl.strategies.exchange import Exchange, Outcome, Upload
 from gapsl.streams import random_subset
-from gapsl.training.checkpoint import Checkpoint, Checkpoints, round_of
+from gapsl.training.checkpoint import Checkpoint, Checkpoints, round_of, way_out
 from gapsl.training.config import Config
 from gapsl.training.convergence import converged_epoch
 from gapsl.training.evaluation import evaluate
@@ -94,7 +94,7 @@ class Training:
             except (KeyError, TypeError, AttributeError, RuntimeError) as error:
                 raise InputError(
                     f"checkpoint {checkpoint.folder} does not fit this run: {error}; "
-                    f"delete it to go on from the one before it"
+                    f"{way_out(checkpoint.folder)}"
                 ) from None
             self.round = self.stored = checkpoint.round
         if self.folder is not None:
@@ -347,6 +347,7 @@ class Training:
         }
         self.checkpoints.write(self.round, self.strategy.halves(), self.fleet, state)
         self.stored = self.round
+        self.fleet.stored(self.round)
 
     def _finish(self) -> dict[str, Any]:
         # With a validation split the test set is read here, once.

@@ -1,6 +1,7 @@
 """The server's fleet, event by event: who is waited for, who is answered late, and who is cut off."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -522,6 +523,43 @@ def test_a_run_that_does_not_wait_goes_on_from_its_own_newest():
     assert restarted([], [], closing="fraction:0.5").fleet.common({0, 20, 40}) == 40
 
 
+def averaged(told, *, late=()):
+    """Let the devices average their halves after a round that was closed without the late ones."""
+    for device in {0, 1} - set(late):
+        told.uploads(device, 1)
+    list(told.fleet.collect(1, ROUND))
+    for device in late:
+        told.uploads(device, 1)
+    for device in (0, 1):
+        told.answers(device, wire.Done())
+    told.fleet.average({0: 1.0, 1: 1.0})
+
+
+def goes_back(told, device):
+    """Let a device come back with nothing in memory and nothing stored."""
+    told.leaves(device)
+    told.joins(device)
+    told.answers(device, wire.Done())
+    for _ in range(3):
+        told.fleet.post.next()
+
+
+def test_who_goes_back_after_halves_were_averaged_does_so_after_the_round():
+    told = Told("deadline:0.2").begin()
+    averaged(told)
+    goes_back(told, 0)
+    assert told.fleet.happened() == {"restored_after": {0: 0}}
+
+
+def test_so_does_who_was_late_for_the_round_but_had_the_mean():
+    told = Told("deadline:0.2").begin()
+    averaged(told, late=[0])
+    goes_back(told, 0)
+    assert told.fleet.happened() == {"absent": [(0, 0)], "restored_after": {0: 0}}
+    goes_back(told, 1)
+    assert told.fleet.happened() == {"restored_before": {1: 0}}, "of the next round"
+
+
 def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
     told = Told("deadline:5").begin()
     told.uploads(0, 1)
@@ -536,3 +574,30 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
         told.answers(device, wire.Done())
     told.fleet.average({0: 1.0, 1: 1.0})
     assert told.fleet.happened() == {"restored_between": {0: 0}}
+
+
+# --- a stop while halves are averaged
+
+
+def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr(correspondence, "SHARING", 0.3)
+    asked = []
+    told = Told(stop=lambda: bool(asked)).begin()
+    asked.append("now")
+    for device in (0, 1):
+        told.uploads(device, 1)
+    list(told.fleet.collect(1, ROUND))
+    time.sleep(0.4)  # the server computes
+    for device in (0, 1):
+        told.answers(device, wire.Done())
+    told.fleet.average({0: 1.0, 1: 1.0})
+
+
+def test_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr(correspondence, "SHARING", 0.3)
+    asked = []
+    told = Told(stop=lambda: bool(asked)).begin()
+    asked.append("now")
+    told.answers(0, wire.Done())  # the other one waits at the parameter server
+    with pytest.raises(Stopped):
+        told.fleet.average({0: 1.0, 1: 1.0})

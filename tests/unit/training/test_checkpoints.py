@@ -78,11 +78,12 @@ def test_a_round_can_be_stored_again(store):
     ids=["empty", "missing", "no-state", "cut", "list", "bare", "binary"],
 )
 def test_a_damaged_checkpoint_is_refused_and_the_way_out_named(store, damage):
+    write(store, 2)
     folder = write(store, 4)
     damage(folder)
     with pytest.raises(InputError, match="damaged") as refusal:
         store.latest()
-    assert f"delete {folder}" in str(refusal.value)
+    assert f"delete {folder} to go on from the one after round 2" in str(refusal.value)
 
 
 def test_a_single_flipped_bit_is_noticed(store):
