@@ -121,11 +121,7 @@ def refuse_incomplete(folder: RunFolder) -> None:
             f"{folder.path} has lost {' and '.join(missing)}, without which the run cannot go on: put it "
             "back from a copy of the folder, or start a new run with another --out"
         )
-    if recorded[: max(rounds)] != list(range(1, max(rounds) + 1)):
-        raise InputError(
-            f"{folder.records_file} lacks rounds that its checkpoints have: put it back from a copy of the "
-            "folder, or start a new run with another --out"
-        )
+    folder.check_records(max(rounds))
 
 
 def check_served(config: Config, network: Network) -> None:

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import Runs
-from processes import TINY, Ended, Launcher, contents, records_of, rounds_done, weights_of
+from processes import (
+    TINY,
+    Ended,
+    Launcher,
+    contents,
+    records_of,
+    result_of,
+    rounds_done,
+    timeless,
+    weights_of,
+)
 from torch.utils.data import TensorDataset
 
 import gapsl
@@ -346,7 +356,68 @@ def test_a_result_of_a_future_version_or_of_nobody(cli: Launcher, undisturbed: R
         assert_refused(cli.run(command, folder), "result.json", "version 99", "environment.json")
     assert contents(folder) == before
     (folder / "result.json").write_text("[]", encoding="utf-8")
-    assert_refused(cli.run("show", folder), "result.json is not a result of gapsl")
+    assert_refused(
+        cli.run("show", folder), "result.json is not a result of gapsl", "delete it, and gapsl resume"
+    )
+
+
+def test_following_the_advice_for_a_damaged_result_makes_it_again(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed(), folder)
+    (folder / "result.json").write_bytes((folder / "result.json").read_bytes()[:400])
+    assert_refused(cli.run("resume", folder), "delete it, and gapsl resume")
+    (folder / "result.json").unlink()
+    assert cli.run("resume", folder).code == 0
+    assert timeless(result_of(folder)) == timeless(result_of(undisturbed()))
+
+
+def test_records_that_lack_rounds_of_the_checkpoints_are_not_gone_on_with(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path
+) -> None:
+    """The last evaluation that is left in them would be taken for that of the last round."""
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed(), folder)
+    (folder / "result.json").unlink()
+    records = (folder / "records.jsonl").read_bytes()
+    (folder / "records.jsonl").write_bytes(records[:-50])
+    advice = "delete what it has after round 39, and the checkpoints after that"
+    before = contents(folder)
+    assert_refused(cli.run("resume", folder), "records.jsonl lacks rounds that its checkpoints have", advice)
+    assert contents(folder) == before
+    shutil.rmtree(folder / "checkpoints" / "round-000040")
+    assert cli.run("resume", folder).code == 0
+    assert timeless(result_of(folder)) == timeless(result_of(undisturbed()))
+
+
+def test_damaged_records_of_a_finished_run_are_no_reason_to_delete_anything(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed(), folder)
+    with (folder / "records.jsonl").open("ab") as file:
+        file.write(b"garbage\n")
+    ended = cli.run("diagnose", folder)
+    assert_refused(ended, "its run is finished, result and weights are there; put it back from a copy")
+
+
+def test_settings_of_a_run_that_cannot_be_read_are_named_in_a_line(
+    cli: Launcher, stopped: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    (folder / "config.yaml").write_text("method: psl\nrounds: [1,\n", encoding="utf-8")
+    ended = cli.run("resume", folder)
+    assert_refused(ended, "config.yaml is not a readable YAML file", "put it back from a copy of the folder")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_settings_for_a_server_are_told_from_a_misspelt_one(cli: Launcher, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("method: psl\nnetwork: {closing: all}\n", encoding="utf-8")
+    ended = cli.run("train", "--config", file, "--out", tmp_path / "run")
+    assert_refused(ended, "the section 'network' is for gapsl serve; to train in one process leave it out")
 
 
 def test_a_partition_of_a_future_version_of_other_data_or_for_other_devices(

@@ -158,6 +158,15 @@ def test_records_with_a_gap_are_not_gone_on_with(tmp_path: Path) -> None:
         trained_over_loopback(config, tmp_path)
 
 
+def test_as_many_devices_as_are_named_take_part_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    named = {"names": ["cam", "mic"]}
+    config, network = settings_of(None, None, {}, named, tmp_path / "run")
+    assert config.devices == 2 and network.device_names(config.devices) == ("cam", "mic")
+    config, network = settings_of(None, None, {"devices": 3}, named, tmp_path / "run")
+    with pytest.raises(InputError, match=r"network\.names has 2 devices, devices = 3"):
+        network.device_names(config.devices)
+
+
 @pytest.mark.parametrize("section", [None, {}])
 def test_an_empty_section_of_the_network_is_none(tmp_path: Path, section: Any) -> None:
     file = tmp_path / "run.yaml"

@@ -28,7 +28,8 @@ from gapsl.cli import (
 from gapsl.cli.running import guarded
 
 EPILOG = (
-    "Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), 130 Ctrl-C."
+    "Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), 130 Ctrl-C, "
+    "143 SIGTERM."
 )
 
 app = typer.Typer(

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from gapsl.cli import running
-from gapsl.cli.running import output
+from gapsl.cli.running import output, say
 from gapsl.cli.show import how_to_finish
 from gapsl.errors import GapslError, InputError
 from gapsl.fleets.replay import ReplayFleet, read_happened
@@ -75,9 +75,7 @@ def replay(
         raise Different(f"the weights differ: {expected[:16]}... in {folder}, {found[:16]}... here")
     missing = sum(len(one.absent) for one in happened.values())
     returned = sum(len(one.before) + len(one.between) + len(one.after) for one in happened.values())
-    output.print(
-        f"the same weights, bit for bit: {found[:16]}... ({missing} times a device was missing, "
-        f"{returned} times one went back to a state of its own)",
-        highlight=False,
-        soft_wrap=True,
+    disturbed = (
+        f" ({missing} times a device was missing, {returned} times one went back to a state of its own)"
     )
+    say(f"the same weights, bit for bit: {found[:16]}...{disturbed if missing or returned else ''}")

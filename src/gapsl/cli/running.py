@@ -91,7 +91,7 @@ def guarded(function: Function) -> Function:
             conclude(str(error), logging.ERROR)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            conclude("stopped at once; the last checkpoint is what is left", logging.INFO)
+            conclude("stopped at once; what goes on goes on from its last checkpoint", logging.INFO)
             raise typer.Exit(130) from None
 
     return wrapped  # type: ignore[return-value]
@@ -115,4 +115,9 @@ def conclude(text: str, level: int) -> None:
 
 def asked_to_stop() -> None:
     """Say what happens after the first Ctrl-C."""
-    errors.print("finishing this round and writing a checkpoint (Ctrl-C again: at once)", highlight=False)
+    errors.print(
+        "finishing this round, with its evaluation if one is due, and writing a checkpoint (Ctrl-C again: at "
+        "once)",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -173,6 +173,9 @@ def settings_of(
         where = f"{file}: " if file is not None else ""
         raise InputError(f"{where}`network` is a section with settings of its own, like `closing: all`")
     network = merge(section, asked)
+    named = make_network(network).names
+    if named:  # those are the devices of the run, unless it says otherwise
+        asked_for = merge({"devices": len(named)}, asked_for)
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()

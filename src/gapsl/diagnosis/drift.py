@@ -41,7 +41,7 @@ def halves_apart(run: Evidence) -> Finding | None:
         "has to read them all."
     )
     first = next((e for e in run.evaluations if gap(e) >= APART), last)
-    if first.round < last.round:
+    if first.round < last.round and points(gap(first)) != points(gap(last)):
         text += (
             f" The gap was {points(gap(first))} in round {first.round} and is {points(gap(last))} "
             f"in round {last.round}."

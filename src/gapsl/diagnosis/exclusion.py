@@ -102,9 +102,10 @@ def left_out(run: Evidence) -> Finding | None:
         parts.append(f"kept in hardly any round: {devices(never)} ({each})")
     if long:
         worst = max(long, key=lambda d: streaks[d])
+        worst_of = f"device {run.who(worst)}: " if len(long) > 1 else ""
         parts.append(
             f"left out for {STREAK} rounds running or more: {devices(long)} "
-            f"(device {run.who(worst)}: {streaks[worst]} rounds)"
+            f"({worst_of}{streaks[worst]} rounds)"
         )
     text = "; ".join(parts)
     return Finding(

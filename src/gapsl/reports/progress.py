@@ -129,6 +129,15 @@ class Board:
             soft_wrap=True,
         )
 
+    def evaluating(self, name: str, done: int, devices: int) -> None:
+        """Show how far an evaluation is, where it takes long."""
+        words, state, now = f"evaluating {done}/{devices}", self._state[name], time.monotonic()
+        if self.live:
+            self._progress.update(self._tasks[name], words=words)
+        elif not self.quiet and now - state["said"] >= PLAIN_EVERY:
+            state["said"] = now
+            self.console.print(f"{name}: {words} devices", highlight=False)
+
     def download(self, done: int, total: int | None) -> None:
         """Show how much of a file is there."""
         if not self.live:
@@ -163,6 +172,10 @@ class RunProgress(Observer):
     def round(self, record: Mapping[str, Any]) -> None:
         """Show the round."""
         self._board.advance(self._name, record)
+
+    def evaluating(self, done: int, devices: int) -> None:
+        """Show the evaluation."""
+        self._board.evaluating(self._name, done, devices)
 
     def warned(self, message: str) -> None:
         """Print the warning."""

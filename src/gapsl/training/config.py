@@ -264,6 +264,9 @@ def explain(error: ValidationError, prefix: str = "") -> str:
             known |= sections()
             if len(mistake["loc"]) > 1:
                 known = set(OptimizerConfig.model_fields)
+            if path == "network":
+                lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
+                continue
             if path == "preset":
                 lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
                 continue
@@ -280,6 +283,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
+    except yaml.MarkedYAMLError as error:
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise InputError(f"{path} is not a readable YAML file: {error.problem}{where}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not a readable YAML file: {error}") from None
     if values is None:

@@ -65,8 +65,9 @@ def evaluate(
     proportions: Tensor,
     *,
     shared: Whose | None,
+    measured: Callable[[int], None] = lambda devices: None,
 ) -> dict[str, Any]:
-    """Return all measures on an evaluation set.
+    """Return all measures on an evaluation set; `measured` is told how many devices are done.
 
     `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
     counts where the devices do not each have their own. Devices that are away are left out, and named. Where
@@ -96,7 +97,8 @@ def evaluate(
         ensemble = merged = one.accuracy
     else:
         given: dict[int, Tensor] = {}
-        for device in sorted(fleet.devices):
+        for done, device in enumerate(sorted(fleet.devices)):
+            measured(done)
             try:
                 finish = partial(fleet.predict, device) if fleet.headed else None
                 given[device] = _probabilities(server, fleet.probe(split, device), finish)
@@ -109,21 +111,21 @@ def evaluate(
         if fleet.merges and not fleet.headed and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = scored(_probabilities(server, fleet.probe(split, weights)), labels).accuracy
-    measured = {device: one for device, one in found.items() if len(one.labels)}
-    each = [one.accuracy for one in measured.values()]
-    losses = [one.loss for one in measured.values()]
-    by_class = torch.stack([one.by_class() for one in measured.values()])
+    tested = {device: one for device, one in found.items() if len(one.labels)}
+    each = [one.accuracy for one in tested.values()]
+    losses = [one.loss for one in tested.values()]
+    by_class = torch.stack([one.by_class() for one in tested.values()])
     if fleet.own_tests:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
-        local = local_accuracy(by_class, proportions[list(measured)] if away else proportions)
+        local = local_accuracy(by_class, proportions[list(tested)] if away else proportions)
     return {
         **_over_devices(each),
         "ensemble": ensemble,
         "merged": merged,
         "local": local,
         "test_loss": losses[0] if shared is not None and len(labels) else sum(losses) / len(losses),
-        "device_accuracy": [_of(measured.get(device)) for device in range(len(proportions))],
+        "device_accuracy": [_of(tested.get(device)) for device in range(len(proportions))],
         "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
         **({"away": away} if away else {}),
     }

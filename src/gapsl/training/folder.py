@@ -81,7 +81,10 @@ class RunFolder:
 
     def config(self) -> tuple[Config, dict[str, str]]:
         """Return the run's settings, and the names of the objects it was given from Python."""
-        values = read_yaml(self.config_file)
+        try:
+            values = read_yaml(self.config_file)
+        except InputError as error:
+            raise InputError(f"{error}; put it back from a copy of the folder") from None
         if "method" not in values:
             raise InputError(
                 f"{self.config_file} is damaged: it names no method; put it back from a copy of the folder"
@@ -104,21 +107,35 @@ class RunFolder:
         if not self.records_file.is_file():
             return
         with self.records_file.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
+            for whole, line in enumerate(file):
                 try:
                     record = json.loads(line)
                     int(record["round"])
                 except (ValueError, TypeError, KeyError, OverflowError):
                     if line.endswith("\n"):
-                        raise InputError(f"{self.records_file} is damaged; {self._way_out()}") from None
+                        raise InputError(f"{self.records_file} is damaged; {self._way_out(whole)}") from None
                     return
                 yield record
 
-    def _way_out(self) -> str:
-        """Say what to do with a run whose records are lost."""
+    def check_records(self, round: int) -> None:
+        """Refuse records that lack one of the first rounds, which a checkpoint is to be gone on from."""
+        recorded = [int(record["round"]) for record in self.records()][:round]
+        if recorded != list(range(1, round + 1)):
+            whole = next((i for i, found in enumerate(recorded) if found != i + 1), len(recorded))
+            raise InputError(
+                f"{self.records_file} lacks rounds that its checkpoints have: {self._way_out(whole)}"
+            )
+
+    def _way_out(self, whole: int) -> str:
+        """Say what to do with a run of whose records only the first ones are whole."""
+        if self.result_file.exists():
+            return "its run is finished, result and weights are there; put it back from a copy of the folder"
         if self.network_file.exists():  # its devices have checkpoints of their own, which would go with it
             return "put it back from a copy of the folder, or start a new run with another --out"
-        return "delete the folder's checkpoints and records.jsonl to train it again"
+        return (
+            "put it back from a copy of the folder, or delete what it has after round "
+            f"{whole}, and the checkpoints after that"
+        )
 
     def sync_records(self) -> None:
         """Make the records survive a power cut, so that no checkpoint is newer than they are."""
@@ -148,7 +165,10 @@ def read_result(path: Path) -> dict[str, Any]:
         result = json.loads(path.read_text(encoding="utf-8"))
         schema = result["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not a result of gapsl: {error}") from None
+        raise InputError(
+            f"{path} is not a result of gapsl: {error}; in the folder of a run, delete it, and gapsl resume "
+            "makes it again from the last checkpoint"
+        ) from None
     if schema != RESULT_SCHEMA:
         raise InputError(
             f"{path} has schema version {schema}, this gapsl reads {RESULT_SCHEMA}; "

@@ -79,6 +79,8 @@ class Training:
     def resume(self, checkpoint: Checkpoint | None) -> None:
         """Go back to a checkpoint, or to the start if there is none."""
         if checkpoint is not None:
+            if self.folder is not None:
+                self.folder.check_records(checkpoint.round)
             for name, half in self.strategy.halves().items():
                 checkpoint.load_half(name, half)
             state = checkpoint.state
@@ -306,6 +308,11 @@ class Training:
                 record["angles"] = [[round_angle(a) for a in row] for row in last.angles.tolist()]
         return record
 
+    def _measured(self, devices: int) -> None:
+        """Tell how many devices are evaluated, which may take longer than the rounds before."""
+        for observer in self.observers:
+            observer.evaluating(devices, len(self.fleet.devices))
+
     def _evaluate(self, round: int, split: Split) -> dict[str, Any]:
         measures = evaluate(
             self.fleet,
@@ -314,6 +321,7 @@ class Training:
             self.labels[split],
             self.proportions,
             shared=self.strategy.shared_half(),
+            measured=self._measured,
         )
         traffic, drifts = self.fleet.traffic, self.fleet.drifts()
         return {

@@ -28,6 +28,9 @@ class Observer:
     def round(self, record: Mapping[str, Any]) -> None:
         """A round is done; the record is the line that goes to records.jsonl."""
 
+    def evaluating(self, done: int, devices: int) -> None:
+        """So many of the devices are evaluated."""
+
     def finished(self, result: Mapping[str, Any]) -> None:
         """The run is done; the result is what goes to result.json."""
 

@@ -62,7 +62,12 @@ def test_a_long_streak_is_to_be_watched(streak: int, told: bool) -> None:
     assert (found is not None) == told
     if found is not None:
         assert found.severity == Severity.WATCH
-        assert "device 1: 20 rounds" in found.text
+        assert "device 1 (20 rounds)" in found.text
+
+
+def test_of_several_long_streaks_the_longest_is_named() -> None:
+    found = left_out(aligned(lambda r: EVERYBODY - {d for d, streak in ((1, 20), (2, 25)) if r <= streak}))
+    assert found is not None and "(device 2: 25 rounds)" in found.text
 
 
 def test_what_reaches_the_server_follows_from_labels_and_shares() -> None:

@@ -77,6 +77,12 @@ def test_device_measures_are_each_device_s_half_with_the_server(world):
     assert (found["device_min"], found["device_max"]) == (min(each), max(each))
 
 
+def test_who_watches_hears_how_many_devices_are_evaluated():
+    (clients, server), heard = halves(), []
+    evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=None, measured=heard.append)
+    assert heard == [0, 1, 2]
+
+
 def test_the_ensemble_is_the_mean_of_predicted_probabilities(world):
     _, _, rows, found = world
     assert found["ensemble"] == accuracy([np.mean(votes, axis=0) for votes in zip(*rows, strict=True)])
