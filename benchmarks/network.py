@@ -206,7 +206,7 @@ def throughput() -> list[dict[str, Any]]:
         seconds: dict[str, list[float]] = {name: [] for name in timed}
         for _ in range(BLOCKS):
             for name, once in timed.items():
-                for repetition in range(REPEAT + WARM):  # who has slept is slow at first
+                for repetition in range(REPEAT + WARM):  # the first ones of a block warm up
                     begun = time.perf_counter()
                     once()
                     if repetition >= WARM:
