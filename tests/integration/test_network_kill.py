@@ -126,13 +126,15 @@ def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
 def test_a_deadline_does_not_wait_for_a_device_that_hangs_and_the_run_can_be_replayed(
     cli: Launcher, tmp_path: Path
 ) -> None:
-    with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 150}, closing="deadline:0.3") as fleet:
+    with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 300}, closing="deadline:0.3") as fleet:
         fleet.start()
         fleet.until_round(8)
         fleet.pause("device-2")
         fleet.until_record(missing(2), "a round without device-2")
-        fleet.kill_and_start("device-0")  # it has a state of round 5
+        fleet.kill("device-0")
         fleet.until_record(missing(0), "a round without device-0")
+        fleet.start("device-0")  # from its state of round 5
+        fleet.until_record(lambda record: absent(record) == {2}, "a round with device-0 again")
         fleet.go_on("device-2")
         fleet.kill_and_start(SERVER)
         fleet.until_record(nobody_missing, "a round with all")
@@ -174,7 +176,7 @@ def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replay
 
 
 def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_path: Path) -> None:
-    words = {"method": "psl", "rounds": 100, "checkpoint_every": 1000, "evaluate_every": 1000}
+    words = {"method": "psl", "rounds": 300, "checkpoint_every": 1000, "evaluate_every": 1000}
     with Fleet(cli, tmp_path, words, closing="deadline:0.4") as fleet:
         fleet.start()
         fleet.until_round(3)
