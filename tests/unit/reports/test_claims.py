@@ -489,6 +489,65 @@ def test_faulty_devices() -> None:
     assert judged("filters-noise", made).verdict is NOT
 
 
+def fail(result: dict[str, Any]) -> None:
+    """Let a run have ended before its time."""
+    result.pop("final", None)
+    result.update({"failed": "no finite loss", "rounds": 300})
+
+
+def at_flips(line: str) -> Callable[[Point], bool]:
+    return lambda point: point.line == line and point.at == "flip:3"
+
+
+@pytest.mark.parametrize(
+    ("failing", "state", "told"),
+    [
+        (["psl"], SO, "PSL fails in round 300 and GAPSL does not"),
+        (["gapsl"], NOT_SO, "GAPSL fails in round 300 and PSL does not"),
+        (["gapsl", "psl"], NOT_SO, "GAPSL fails in round 300 and PSL fails in round 300"),
+    ],
+)
+def test_runs_that_fail_among_faulty_devices_are_compared_by_that(
+    failing: list[str], state: State, told: str
+) -> None:
+    made = Made(REDUCED).fill(by_line(), "robustness")
+    for line in failing:
+        change(made, at_flips(line), fail)
+    first = judged("filters-noise", made).parts[0]
+    assert first.state is state and first.seeds >= 1
+    assert first.text == f"3 with flipped gradients: PSL's honest devices lose more than GAPSL's: {told}"
+
+
+def test_a_run_that_fails_is_compared_with_nothing_while_the_other_is_missing() -> None:
+    made = Made(REDUCED).fill(by_line(), "robustness")
+    change(made, at_flips("psl"), fail).drop(at_flips("gapsl"))
+    assert judged("filters-noise", made).parts[0].state is GONE
+
+
+def test_whether_angles_tell_more_after_calibration() -> None:
+    made = Made(REDUCED).fill(by_line(), "separation")
+
+    def angles(of_faulty: float) -> Callable[[dict[str, Any]], None]:
+        def set_angles(result: dict[str, Any]) -> None:
+            for window in result["windows"]:
+                faulty = faulty_devices(result)
+                window["scores"] = [of_faulty if device in faulty else 1.5 for device in range(10)]
+
+        return set_angles
+
+    change(made, lambda point: point.line == "psl", angles(1.4))
+    change(made, lambda point: point.line == "psl prior", angles(1.6))
+    change(made, at_flips("psl"), fail)  # it counts as far as it went
+    found = judged("calibration-separates", made)
+    assert found.verdict is HOLDS
+    assert found.parts[1].text == (
+        "random labels, pairs told apart (100 % against 0 %): +100.0 (+100.0 to +100.0; 3 seeds)"
+    )
+    change(made, lambda point: point.line == "psl prior" and point.at == "noise:3", angles(1.4))
+    found = judged("calibration-separates", made)
+    assert [part.state for part in found.parts] == [SO, SO, NOT_SO], "not better is no"
+
+
 def test_traffic_and_time() -> None:
     made = Made(REDUCED).fill(by_line(), "cost")
     assert judged("traffic", made).verdict is HOLDS

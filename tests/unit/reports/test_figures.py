@@ -16,7 +16,8 @@ from gapsl.experiments.report.evidence import Place
 from gapsl.experiments.report.figures import FIGURES, pictures
 from gapsl.experiments.report.looks import look_of
 from gapsl.experiments.report.measures import faulty_devices, told_apart
-from gapsl.experiments.report.panels import Bars, Dots, Lines, Picture, Rows
+from gapsl.experiments.report.panels import Bars, Dots, Lines, Picture, Rows, Series
+from gapsl.experiments.report.spread import Estimate
 from gapsl.experiments.report.write import draw_figures
 from gapsl.reports.plots import save
 
@@ -131,6 +132,44 @@ def test_every_bar_of_separation_is_of_angles_to_the_others(whole: Made, shown: 
             assert [each.mean for each in now.values if each is not None] == [100] * 3
         else:
             assert now == then
+
+
+def test_separation_counts_runs_that_fail_as_far_as_they_go_and_says_so(whole: Made) -> None:
+    made = Made(REDUCED)
+    made.results = deepcopy(whole.results)
+    for point in made.points("separation"):
+        if point.line == "psl" and point.at == "flip:3":
+            result = dict(made.results[point.run.key])
+            del result["final"]
+            made.results[point.run.key] = {**result, "failed": "no finite loss", "rounds": 300 + point.seed}
+    made.drop(lambda point: point.line == "gapsl" and point.at == "noise:3")
+    picture = FIGURES["separation"](made.evidence())
+    (panel,) = picture.panels
+    assert isinstance(panel, Bars)
+    by_label = {series.label: series.values for series in panel.series}
+    failed = by_label["gradients, PSL"][0]
+    assert failed is not None and failed.seeds == 3
+    assert "with flipped gradients PSL in rounds 300, 301 and 302" in picture.says
+    assert by_label["gradients, GAPSL"][2] is None
+    assert picture.missing == ["gradients, GAPSL (noise for activations)"]
+
+
+def test_a_point_whose_runs_fail_is_said_to_have_failed(whole: Made) -> None:
+    made = Made(REDUCED)
+    made.results = deepcopy(whole.results)
+    for point in made.points("robustness", "separation"):
+        if point.line == "psl" and point.at == "flip:3":
+            made.results[point.run.key] = {**made.results[point.run.key], "failed": "no finite loss"}
+    assert FIGURES["robustness"](made.evidence()).missing == ["flipped gradients: PSL (3: failed)"]
+
+
+def test_a_bar_of_nothing_is_told_from_one_that_is_missing() -> None:
+    nothing, something = Estimate(0.0, None, 1), Estimate(50.0, None, 1)
+    series = [Series("a", look_of("psl"), [nothing, something, None])]
+    (axes,) = draw(Picture([Bars("bars", "percent", ["x", "y", "z"], series)])).axes
+    assert [(text.get_text(), text.get_position()[0]) for text in axes.texts] == [("0", 0.0)]
+    low, high = axes.get_xlim()
+    assert low < 0 and high > 2, "there is room for a group without bars"
 
 
 def test_readings_are_shown_against_ours(shown: dict[str, Picture]) -> None:

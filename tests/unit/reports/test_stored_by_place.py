@@ -46,7 +46,8 @@ def test_failed_runs_are_kept_apart() -> None:
     evidence = made.evidence()
     place = Place("psl", partition=point.partition)
     assert list(evidence.runs(place)) == [0, 2]
-    assert evidence.failed(place) == {1: "no finite gradient"}
+    assert {seed: run["failed"] for seed, run in evidence.failed(place).items()} == {1: "no finite gradient"}
+    assert evidence.restricted([0]).failed(place) == {}
 
 
 def test_pairing_leaves_the_seeds_that_all_have_which_have_any() -> None:

@@ -65,6 +65,7 @@ OVER_LENGTH = ("sfl", "psl", "frozen", "recommended")
 LED_OR_NOT = ("recommended", "recommended unled")
 MOST_FAULTS = ("flip:3", "labels:3", "noise:3")
 TOLD_APART = ("psl", "psl prior", "gapsl", "recommended")
+CALIBRATED_OR_NOT = ("psl prior", "psl")
 
 _LISTED = (
     Experiment("table1", "Table I", "accuracy and epochs to converge, five methods, IID and not", TABLE_1),
@@ -152,7 +153,10 @@ _LISTED = (
         "separation",
         OURS,
         "whether angles tell faulty devices from honest ones, before and after calibration",
-        (Grid(TOLD_APART, sweep="faults", at=MOST_FAULTS, priority=STUDY),),
+        (
+            Grid(TOLD_APART, sweep="faults", at=MOST_FAULTS, priority=STUDY),
+            Grid(CALIBRATED_OR_NOT, sweep="faults", at=MOST_FAULTS, seeds="sweep", priority=STUDY),
+        ),
     ),
     Experiment(
         "feature-shift",

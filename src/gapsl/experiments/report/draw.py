@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gapsl.experiments.report.fill import GREY, TINY, fill, is_mixed
+from gapsl.experiments.report.fill import GREY, SMALL, TINY, fill, is_mixed
 from gapsl.experiments.report.naming import seeds_name
 from gapsl.experiments.report.panels import Bars, Dots, Lines, Panel, Picture
 from gapsl.reports.plots import figure
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 8.0  # inches; with 150 dots an inch, readable at 800 pixels
-SMALL = 8.5  # points
 NOTE_WIDTH = 125  # letters of a note's line
 LEGEND_WIDTH = 105  # letters in a line of the legend
 SYMBOL = 6  # letters that a symbol in it is worth

@@ -10,7 +10,7 @@ from gapsl.experiments.catalogue import EXPERIMENTS, Point, Scale
 from gapsl.experiments.catalogue.tuning import Results
 from gapsl.experiments.store import Result
 
-Runs = Mapping[int, Result]  # those that finished, by seed
+Runs = Mapping[int, Result]  # by seed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Evidence:
         shared = {grids: experiment.points(scale, results) for grids, experiment in distinct.items()}
         self.points = {name: shared[experiment.grids] for name, experiment in EXPERIMENTS.items()}
         self._runs: dict[Place, dict[int, Result]] = {}
-        self._failed: dict[Place, dict[int, str]] = {}
+        self._failed: dict[Place, dict[int, Result]] = {}
         self._wanted: set[Place] = set()
         for point in self.every_point():
             if not point.searching:
@@ -56,10 +56,8 @@ class Evidence:
         result = self.result(point)
         if result is None:
             return
-        if "failed" in result:
-            self._failed.setdefault(place, {})[point.seed] = result["failed"]
-        else:
-            self._runs.setdefault(place, {})[point.seed] = result
+        kept = self._failed if "failed" in result else self._runs
+        kept.setdefault(place, {})[point.seed] = result
 
     def every_point(self) -> list[Point]:
         """Return the points of all experiments, each once."""
@@ -72,8 +70,7 @@ class Evidence:
 
     def runs(self, place: Place) -> Runs:
         """Return the runs of a place that finished, in the order of their seeds."""
-        found = sorted(self._runs.get(place, {}).items())
-        return {seed: run for seed, run in found if self._seeds is None or seed in self._seeds}
+        return self._selected(self._runs.get(place, {}))
 
     def paired(self, places: Iterable[Place]) -> Evidence:
         """Return the same with only those seeds that all of these places have which have any.
@@ -90,9 +87,13 @@ class Evidence:
         view._seeds = seeds
         return view
 
-    def failed(self, place: Place) -> Mapping[int, str]:
-        """Return the runs of a place that failed, with the reasons."""
-        return self._failed.get(place, {})
+    def failed(self, place: Place) -> Runs:
+        """Return the runs of a place that failed, with what is known of them until then."""
+        return self._selected(self._failed.get(place, {}))
+
+    def _selected(self, runs: Runs) -> Runs:
+        found = sorted(runs.items())
+        return {seed: run for seed, run in found if self._seeds is None or seed in self._seeds}
 
     def wanted(self, place: Place) -> bool:
         """Say whether any experiment asks for a place at this scale."""

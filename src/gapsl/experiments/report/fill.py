@@ -11,7 +11,7 @@ from gapsl.experiments.report.spread import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TINY = 7.5  # points
+TINY, SMALL = 7.5, 8.5  # points
 GREY = "#666666"
 ASIDE = 0.02  # between the curves at a point of a sweep, whose points are 1 apart
 
@@ -100,6 +100,7 @@ def bars(panel: Bars, axes: Axes) -> None:
                 label = series.label if group == first(series.values) and len(shown) > 1 else None
                 bar(axes, group + offset, value, width, series.look.colour, label, mixed=mixed)
     axes.set_xticks(range(len(panel.groups)), list(panel.groups))
+    axes.set_xlim(-0.5, len(panel.groups) - 0.5)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.grid(visible=False, axis="x")
 
@@ -125,6 +126,8 @@ def bar(
         label=label,
         error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#333333"},
     )
+    if value.mean == 0:  # or it could not be told from one that is missing
+        axes.text(x, 0, "0", ha="center", va="bottom", fontsize=SMALL, color=colour)
 
 
 def rows(panel: Rows, axes: Axes) -> None:

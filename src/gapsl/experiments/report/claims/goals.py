@@ -12,6 +12,7 @@ from gapsl.experiments.report.claims.comparing import ahead, best_of, difference
 from gapsl.experiments.report.claims.cost import common
 from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.claims.length import lengths, trained
+from gapsl.experiments.report.claims.robustness import SEPARATES, survival
 from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures.robustness import KINDS, fault_places
 from gapsl.experiments.report.measures import by_seed, honest_accuracy, megabytes
@@ -68,7 +69,10 @@ def leaders_filter(evidence: Evidence) -> Sequence[Part]:
         if not count:  # a kind that is not tried at this scale
             continue
         ours, theirs = (by_seed(evidence.runs(places[count]), honest_accuracy) for places in (led, unled))
-        found.append(difference_part(f"{count} with {name}", minus(ours, theirs)))
+        text = f"{count} with {name}"
+        found.append(
+            survival(evidence, led[count], unled[count], text) or difference_part(text, minus(ours, theirs))
+        )
     return found
 
 
@@ -227,4 +231,5 @@ QUESTIONS = (
         "them.",
         for_its_bytes,
     ),
+    SEPARATES,
 )

@@ -1,4 +1,4 @@
-"""The claim that the leader gradient filters adversarial noise, which the paper does not test."""
+"""Whether faulty devices are told apart and kept from leading, which the paper claims and does not test."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from gapsl.diagnosis.wording import percent
+from gapsl.experiments.catalogue.contents import CALIBRATED_OR_NOT
 from gapsl.experiments.report.claims.claim import Claim, Part
 from gapsl.experiments.report.claims.comparing import difference_part
 from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.evidence import Evidence, Place
-from gapsl.experiments.report.figures.robustness import KINDS, fault_places
+from gapsl.experiments.report.figures.robustness import (
+    KINDS,
+    by_gradients,
+    end_of,
+    fault_places,
+    with_most_faults,
+)
 from gapsl.experiments.report.measures import (
     accuracy_without,
+    by_seed,
     faulty_devices,
     honest_accuracy,
     over_devices,
 )
-from gapsl.experiments.report.naming import seeds_name
-from gapsl.experiments.report.spread import Values, minus
+from gapsl.experiments.report.naming import line_name, seeds_name
+from gapsl.experiments.report.spread import Values, estimate, minus
 from gapsl.experiments.store import Result
 
 HALF = 0.5  # of how often an honest device leads
@@ -52,13 +60,56 @@ def filters_noise(evidence: Evidence) -> Sequence[Part]:
     """See whether faulty devices lead less, and whether GAPSL loses less to them than PSL."""
     found = []
     for kind, name in KINDS.items():
-        count = max(fault_places(evidence, "gapsl", kind))
+        ours, theirs = (fault_places(evidence, line, kind) for line in ("gapsl", "psl"))
+        count = max(ours)
         gained = minus(losses(evidence, "psl", kind), losses(evidence, "gapsl", kind))
         text = f"{count} with {name}: PSL's honest devices lose more than GAPSL's"
-        found.append(difference_part(text, gained))
-        places = [place for faults, place in fault_places(evidence, "gapsl", kind).items() if faults]
-        found.append(led(evidence, places, name))
+        found.append(survival(evidence, ours[count], theirs[count], text) or difference_part(text, gained))
+        found.append(led(evidence, [place for faults, place in ours.items() if faults], name))
     return found
+
+
+def survival(evidence: Evidence, ours: Place, theirs: Place, text: str) -> Part | None:
+    """Compare what is said to be better with the rest where runs of one or both end before their time.
+
+    There is no accuracy to compare then. None where all that were run finished, or both have not been run.
+    """
+    failed = {place: evidence.failed(place) for place in (ours, theirs)}
+    finished = {place: evidence.runs(place) for place in (ours, theirs)}
+    if not any(failed.values()) or not all(failed[place] or finished[place] for place in failed):
+        return None
+    told = [
+        f"{line_name(place.line)} fails {end_of(runs)}" if runs else f"{line_name(place.line)} does not"
+        for place, runs in sorted(failed.items(), key=lambda item: not item[1])
+    ]
+    seeds = min(len(failed[place]) + len(finished[place]) for place in failed)
+    return Part(f"{text}: {' and '.join(told)}", State.of(not failed[ours]), seeds)
+
+
+def separates(evidence: Evidence) -> Sequence[Part]:
+    """Compare what angles between gradients tell with calibration and without, by kind of fault."""
+    found = []
+    for kind, name in KINDS.items():
+        places = [with_most_faults(evidence, line, kind) for line in CALIBRATED_OR_NOT]
+        known = [
+            {} if place is None else by_seed({**evidence.runs(place), **evidence.failed(place)}, by_gradients)
+            for place in places
+        ]
+        values = " against ".join(f"{each.mean:.0f} %" for own in known if (each := estimate(own)))
+        text = f"{name}, pairs told apart" + (f" ({values})" if all(known) else "")
+        found.append(difference_part(text, minus(*known)))
+    return found
+
+
+SEPARATES = Claim(
+    "calibration-separates",
+    "Angles between gradients tell faulty devices from honest ones better after calibration",
+    "",
+    "CIFAR-10, alpha 0.1, PSL with both halves calibrated against PSL, as many devices faulty as are tried: "
+    "the share of pairs of a faulty and an honest device in which the faulty one's mean angle to the others "
+    "is the larger, in points.",
+    separates,
+)
 
 
 def led(evidence: Evidence, places: Sequence[Place], name: str) -> Part:

@@ -18,6 +18,7 @@ Labelled = Mapping[tuple[str, Look], Place]  # a place by the label and look of 
 ACCURACY = "accuracy (%)"
 TEST_ACCURACY = "test accuracy (%)"
 EPOCH = "epoch"
+FAILED = ": failed"
 
 
 def mean_course(runs: Runs, course: Course) -> tuple[list[float], list[Estimate]]:
@@ -53,32 +54,49 @@ def swept(
     paired = evidence.paired(places.values())
     found = {x: estimate(by_seed(paired.runs(place), measure)) for x, place in places.items()}
     known = {x: each for x, each in found.items() if each is not None}
-    without = [ticks[x] for x, place in places.items() if x not in known and evidence.wanted(place)]
+    without = [
+        named(evidence, ticks[x], place)
+        for x, place in places.items()
+        if x not in known and evidence.wanted(place)
+    ]
     curve = Curve(label, look, list(known), list(known.values())) if known else None
     return curve, absent(label, without, some=bool(known))
 
 
 def bars(
-    evidence: Evidence, label: str, look: Look, places: Mapping[str, Place | None], measure: Measure
+    evidence: Evidence,
+    label: str,
+    look: Look,
+    places: Mapping[str, Place | None],
+    measure: Measure,
+    *,
+    failed: bool = False,
 ) -> tuple[Series, list[str]]:
-    """Return a bar in each group, and the groups where it is not there."""
-    found = [
-        None if place is None else estimate(by_seed(evidence.runs(place), measure))
-        for place in places.values()
-    ]
-    without = [
-        group
-        for (group, place), each in zip(places.items(), found, strict=True)
-        if each is None and place is not None and evidence.wanted(place)
-    ]
+    """Return a bar in each group, and the groups where it is not there.
+
+    Runs that failed count as far as they went, if they are asked for.
+    """
+    found: list[Estimate | None] = []
+    without = []
+    for group, place in places.items():
+        runs = {} if place is None else {**evidence.runs(place), **(evidence.failed(place) if failed else {})}
+        found.append(estimate(by_seed(runs, measure)))
+        if found[-1] is None and place is not None and evidence.wanted(place):
+            without.append(named(evidence, group, place))
     return Series(label, look, found), absent(label, without, some=any(found))
+
+
+def named(evidence: Evidence, point: str, place: Place) -> str:
+    """Return the name of a point that is missing, with the reason if it is that its runs failed."""
+    return f"{point}{FAILED}" if evidence.failed(place) else point
 
 
 def absent(label: str, points: Sequence[str], *, some: bool) -> list[str]:
     """Return what is missing of something: some of its points, or all of it."""
     if not points:
         return []
-    return [f"{label} ({', '.join(points)})" if some else label]
+    told = some or any(point.endswith(FAILED) for point in points)
+    return [f"{label} ({', '.join(points)})" if told else label]
 
 
 def evaluated_on(evidence: Evidence, places: Sequence[Place]) -> str:

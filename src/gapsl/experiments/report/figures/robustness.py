@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from gapsl.diagnosis.wording import listed
 from gapsl.experiments.catalogue.contents import FACING_FAULTS, TOLD_APART
-from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.evidence import Evidence, Place, Runs
+from gapsl.experiments.report.figures.parts import bars
 from gapsl.experiments.report.figures.sweeps import lines_by
 from gapsl.experiments.report.looks import Look, look_of
-from gapsl.experiments.report.measures import Measure, by_seed, honest_accuracy, told_apart
+from gapsl.experiments.report.measures import Measure, honest_accuracy, told_apart
 from gapsl.experiments.report.naming import line_name
-from gapsl.experiments.report.panels import Bars, Picture, Series
-from gapsl.experiments.report.spread import Estimate, estimate
+from gapsl.experiments.report.panels import Bars, Picture
 from gapsl.experiments.store import Result
 
 KINDS = {
@@ -55,18 +56,37 @@ def separation(evidence: Evidence) -> Picture:
     shown["probes, recommended"] = ("recommended", Look("#7A5195"), by_probes)
     series, missing = [], []
     for label, (line, look, measure) in shown.items():
-        values = [with_most_faults(evidence, line, kind, measure) for kind in KINDS]
-        series.append(Series(label, look, values))
-        if None in values:
-            missing.append(label)
+        places = {title: with_most_faults(evidence, line, kind) for kind, title in KINDS.items()}
+        own, without = bars(evidence, label, look, places, measure, failed=True)
+        series.append(own)
+        missing += without
     most = (max(fault_places(evidence, TOLD_APART[0], kind)) for kind in KINDS)
     counts = " or ".join(str(count) for count in sorted({count for count in most if count}))
     label = "pairs told apart (%)"
     return Picture(
         [Bars("by mean angle to the others", label, list(KINDS.values()), series, missing=missing)],
         says="Of all pairs of a faulty and an honest device, those in which the faulty one is further from "
-        f"the others: 100 always, 50 by chance. Runs with {counts} faulty devices.",
+        f"the others: 100 always, 50 by chance, 0 never. Runs with {counts} faulty devices."
+        + cut_short(evidence),
     )
+
+
+def cut_short(evidence: Evidence) -> str:
+    """Say which runs with the most faulty devices failed, and when."""
+    found = []
+    for kind, title in KINDS.items():
+        places = {line: with_most_faults(evidence, line, kind) for line in TOLD_APART}
+        failed = {line: evidence.failed(place) for line, place in places.items() if place is not None}
+        ends = [f"{line_name(line)} {end_of(runs)}" for line, runs in failed.items() if runs]
+        if ends:
+            found.append(f"with {title} {listed(ends)}")
+    return f" Runs that fail count as far as they go: {'; '.join(found)}." if found else ""
+
+
+def end_of(runs: Runs) -> str:
+    """Say in which round runs ended before their time."""
+    rounds = [run["rounds"] for run in runs.values()]
+    return f"in round{'s' if len(rounds) > 1 else ''} {listed(rounds)}"
 
 
 def by_gradients(result: Result) -> float | None:
@@ -79,7 +99,7 @@ def by_probes(result: Result) -> float | None:
     return told_apart(result, "probe_scores")
 
 
-def with_most_faults(evidence: Evidence, line: str, kind: str, measure: Measure) -> Estimate | None:
-    """Return a measure of the runs with the most faulty devices, over seeds."""
+def with_most_faults(evidence: Evidence, line: str, kind: str) -> Place | None:
+    """Return the place of the runs with the most faulty devices, None if the scale has none."""
     places = fault_places(evidence, line, kind)
-    return estimate(by_seed(evidence.runs(places[max(places)]), measure)) if max(places) else None
+    return places[max(places)] if max(places) else None
