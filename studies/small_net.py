@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -126,3 +127,5 @@ if __name__ == "__main__":
         main()
     except InputError as error:
         sys.exit(str(error))
+    except BrokenPipeError:  # whoever reads it, `head` for example, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,11 +10,15 @@ from gapsl.errors import InputError
 
 T = TypeVar("T")
 
+MANY = 30  # names that are too many to read where one of them is likely
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence for an error message: the nearest known name, then all of them."""
+    """Return a sentence for an error message: the nearest known name, then all, unless they are many."""
     names = sorted(known)
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    if close and len(names) > MANY:
+        return f"did you mean {close[0]!r}?"
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}known: {', '.join(names)}"
 

@@ -342,6 +342,17 @@ def visible_lines(written: str) -> list[str]:
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written))
 
 
+@pytest.mark.parametrize("command", ["methods", "settings"])
+def test_lists_are_broken_between_words_on_a_terminal(tmp_path: Path, command: str) -> None:
+    code, written = on_a_terminal(command, cwd=tmp_path)
+    lines = visible_lines(written)
+    assert code == 0 and max(map(len, lines)) <= 80
+    (begun,) = [number for number, line in enumerate(lines) if line.startswith("    gapsl.exclusion ")]
+    assert lines[begun + 1].startswith(" " * 20), "what does not fit hangs below"
+    told = " ".join(line.strip() for line in lines[begun : begun + 2])
+    assert "leave out devices beyond the threshold, or keep everybody (adaptive, none)" in told
+
+
 @pytest.mark.parametrize("method", ["gapsl", "gapsl/fixed-threshold"])
 def test_a_terminal_of_80_columns_shows_a_bar_in_which_nothing_is_cut_off(
     tmp_path: Path, method: str

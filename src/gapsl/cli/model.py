@@ -53,7 +53,7 @@ def model(
     layers = Table(box=None, pad_edge=False)
     layers.add_column("layer", no_wrap=True, min_width=max(len(layer.name) for layer in found.layers))
     layers.add_column("parameters", no_wrap=True, min_width=len("parameters"), justify="right")
-    layers.add_column("kind", overflow="ellipsis", no_wrap=True)
+    layers.add_column("kind")
     for half in ("device", "server"):
         layers.add_row(f"[bold]{half}[/bold]")
         for layer in (layer for layer in found.layers if layer.half == half):
