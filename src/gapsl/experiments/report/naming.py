@@ -22,6 +22,11 @@ LINES: Mapping[str, str] = {
     "sfl prior": "SFL, calibrated",
     "single": "one device alone",
     "recommended unled": "recommended, everybody leading",
+    "recommended unpulled": "recommended without probes",
+    "recommended pulled": "recommended with a pull",
+    "recommended gapsl": "recommended with GAPSL",
+    "recommended penalty": "recommended with GAPSL's regulariser",
+    "recommended strong penalty": "recommended with the regulariser a hundred times as strong",
 }
 # What is recommended with a part taken away or added.
 PARTS: Mapping[str, str] = {
@@ -45,7 +50,7 @@ PARTITIONS: Mapping[str, str] = {"iid": "IID", "non-iid": "non-IID"}
 
 
 def line_name(line: str) -> str:
-    """Return a line's name in print: "recommended rand-lgi" is "recommended Rand-LGI"."""
+    """Return a line's name in print: "recommended sfl" is "recommended SFL"."""
     if line in LINES:
         return LINES[line]
     first, _, rest = line.partition(" ")

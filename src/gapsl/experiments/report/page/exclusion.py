@@ -21,10 +21,10 @@ from gapsl.experiments.store import Result
 LINES = ("gapsl", "recommended gapsl", "non-lgi", "rand-lgi", "rand-gda")
 LEGEND = (
     "CIFAR-10 at alpha 0.1. A device that is not kept in a round is not in the server's update, and its "
-    "half learns nothing from its samples; in `recommended GAPSL` it still goes to its leader on the probes. "
-    "*Reached*: the share of a class's samples that got into the server's updates, from how often each "
-    "device is kept and what labels it has. A class is starved where that is less than half of what it is "
-    "on average."
+    "half learns nothing from its samples; in *recommended with GAPSL* it still goes to its leader on the "
+    "probes. *Reached*: the share of a class's samples that got into the server's updates, from how often "
+    "each device is kept and what labels it has. A class is starved where that is less than half of what it "
+    "is on average."
 )
 
 
