@@ -7,12 +7,15 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gapsl.diagnosis.wording import capital
 from gapsl.experiments.report.claims.comparing import told
-from gapsl.experiments.report.spread import Values, minus
+from gapsl.experiments.report.claims.deciding import State, above_zero
+from gapsl.experiments.report.spread import ENOUGH, Values, minus
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 
 Record = Mapping[str, Any]
+Rows = Mapping[tuple[str, int], Mapping[int, Record]]  # by name and rounds, then by seed
 
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("worst device %", "device_min", lambda value: f"{100 * value:.1f}"),
@@ -22,6 +25,12 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("drift", "drift", lambda value: f"{value:.3f}"),
     ("apart", "apart", lambda value: f"{value:.3f}"),
 )
+SAID = {
+    State.SO: "above the base",
+    State.NOT_SO: "below the base",
+    State.UNDECIDED: "not to be told from the base",
+}
+FEW = "with too few seeds to tell"
 GONE = Group("No longer in the catalogue", "Stored results of runs that are not made any more.", base="")
 
 
@@ -33,9 +42,9 @@ def write_page(records: Sequence[Record]) -> str:
         own = [r for r in records if known.get(r["name"], "") == key]
         beside = [r for r in records if r["name"] in group.beside]
         if own:
-            parts.append(
-                f"## {group.title}\n\n{group.caption}\n\n{table([*beside, *own], known, group.base)}"
-            )
+            rows = rows_of([*beside, *own], known)
+            shown = [group.caption, table(rows, group.base), in_words(rows, group.base)]
+            parts.append("\n\n".join([f"## {group.title}", *filter(None, shown)]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,8 +77,8 @@ validation pictures, and some settings were chosen by them. The comparison of th
   compare.
 - **Seeds**: {", ".join(map(str, seeds))}; a row says how many of them it has. They draw the partition, too.
   ± is the standard deviation over seeds; a difference is paired by seed, with its 95 % interval by
-  Student's t where there are three. The held-out pictures alone leave a standard error of up to
-  {error:.1f} points for one model.
+  Student's t where there are three, which decides whether a run is above or below its base. The held-out
+  pictures alone leave a standard error of up to {error:.1f} points for one model.
 - **Commits**: {commits}.
 - **Missing**: {missing(records)}."""
 
@@ -86,29 +95,49 @@ def short(commit: str | None) -> str:
     return f"`{number[:9]}{plus}{changes}`"
 
 
-def table(records: Sequence[Record], known: Mapping[str, str], base: str) -> str:
-    """Return a table with a row for every run and number of rounds, in the catalogue's order."""
+def rows_of(records: Sequence[Record], known: Mapping[str, str]) -> Rows:
+    """Return the records of every run and number of rounds by seed, in the catalogue's order."""
     order = {name: place for place, name in enumerate(known)}
-    why = {run.name: run.why for run in CATALOGUE}
     rows: dict[tuple[str, int], dict[int, Record]] = {}
     for record in records:
         rows.setdefault((record["name"], record["rounds"]), {})[record["seed"]] = record
+    return dict(sorted(rows.items(), key=lambda row: (order.get(row[0][0], len(order)), row[0])))
+
+
+def lead(rows: Rows, name: str, rounds: int, base: str) -> Values:
+    """Return how far a run is above the base of as many rounds, by seed; nothing if it is the base."""
+    bases = [each for each in (base, f"{base}-twice") if (each, rounds) in rows]
+    if not bases or name in bases:
+        return {}
+    return minus(accuracies(rows[name, rounds]), accuracies(rows[bases[0], rounds]))
+
+
+def table(rows: Rows, base: str) -> str:
+    """Return a table with a row for every run and number of rounds."""
+    why = {run.name: run.why for run in CATALOGUE}
     compared = f"− `{base}`" if base else "difference"
     titles = ["run", "rounds", "seeds", "devices %", compared, *(title for title, _, _ in COLUMNS), "why"]
     lines = [titles, ["---"] * len(titles)]
-    for (name, rounds), found in sorted(
-        rows.items(), key=lambda row: (order.get(row[0][0], len(order)), row[0])
-    ):
-        accuracy = accuracies(found)
-        bases = [each for each in (base, f"{base}-twice") if (each, rounds) in rows]
-        lead = minus(accuracy, accuracies(rows[bases[0], rounds])) if bases and name not in bases else {}
+    for (name, rounds), found in rows.items():
+        ahead = lead(rows, name, rounds, base)
         numbers = [spread([r[key] for r in found.values()], shown) for _, key, shown in COLUMNS]
-        devices = spread(list(accuracy.values()), lambda value: f"{value:.1f}")
+        devices = spread(list(accuracies(found).values()), lambda value: f"{value:.1f}")
         lines.append(
-            [f"`{name}`", str(rounds), str(len(found)), devices, told(lead) if lead else "", *numbers,
+            [f"`{name}`", str(rounds), str(len(found)), devices, told(ahead) if ahead else "", *numbers,
              why.get(name, "")]
         )  # fmt: skip
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def in_words(rows: Rows, base: str) -> str:
+    """Say which runs are told from their base by the interval of their differences; nothing without any."""
+    found: dict[str, list[str]] = {said: [] for said in (*SAID.values(), FEW)}
+    for name, rounds in rows:
+        ahead = lead(rows, name, rounds, base)
+        if ahead:
+            found[SAID[above_zero(ahead)] if len(ahead) >= ENOUGH else FEW].append(f"`{name}`")
+    parts = [f"{said}: {', '.join(names)}" for said, names in found.items() if names]
+    return capital(f"{'; '.join(parts)}.") if parts else ""
 
 
 def accuracies(found: Mapping[int, Record]) -> Values:

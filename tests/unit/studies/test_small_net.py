@@ -407,6 +407,18 @@ def test_rows_are_compared_with_their_base_seed_by_seed_at_the_same_length():
     assert "| `meet-1e-2` | 1000 | 1 | 25.0 |  |" in page  # nor one with this seed
 
 
+def test_the_page_says_in_words_what_is_above_and_below_its_base():
+    base = {0: 0.40, 1: 0.41, 2: 0.42}
+    ahead = {"meet-half": [2, 2, 2], "apart": [-20, -21, -22], "together": [-2, 0, 2], "meet-1e-2": [3, 3]}
+    stored = [record("meet", seed, device_mean=own) for seed, own in base.items()]
+    for name, points in ahead.items():
+        stored += [record(name, i, device_mean=base[i] + by / 100) for i, by in enumerate(points)]
+    assert (
+        "Above the base: `meet-half`; below the base: `apart`; not to be told from the base: `together`; "
+        "with too few seeds to tell: `meet-1e-2`.\n"
+    ) in write_page(stored)
+
+
 def test_who_is_left_out_of_a_round_still_goes_to_its_leader(source):
     run = replace(MEET, device_lr=0.01, judging=Selection())
     training = trained(run, source)
