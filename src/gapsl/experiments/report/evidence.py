@@ -91,6 +91,10 @@ class Evidence:
         """Return the runs of a place that failed, with what is known of them until then."""
         return self._selected(self._failed.get(place, {}))
 
+    def tried(self, place: Place) -> Runs:
+        """Return the runs of a place that finished or failed."""
+        return dict(sorted({**self.failed(place), **self.runs(place)}.items()))
+
     def _selected(self, runs: Runs) -> Runs:
         found = sorted(runs.items())
         return {seed: run for seed, run in found if self._seeds is None or seed in self._seeds}

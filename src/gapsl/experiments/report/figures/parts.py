@@ -79,8 +79,8 @@ def bars(
     found: list[Estimate | None] = []
     without = []
     for group, place in places.items():
-        runs = {} if place is None else {**evidence.runs(place), **(evidence.failed(place) if failed else {})}
-        found.append(estimate(by_seed(runs, measure)))
+        counted = evidence.tried if failed else evidence.runs
+        found.append(None if place is None else estimate(by_seed(counted(place), measure)))
         if found[-1] is None and place is not None and evidence.wanted(place):
             without.append(named(evidence, group, place))
     return Series(label, look, found), absent(label, without, some=any(found))
