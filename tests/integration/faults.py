@@ -20,6 +20,9 @@ moment, so that it happens once however often the process is started again.
 | receiving | | | the first tensors of a half are here |
 | stored | | | a half is on disk, nobody knows |
 | sending | | | the first tensors of a mean are out |
+
+A run in one process has two: `recorded`, a round is in its records and nothing was done since (a server has
+it, too), and `checkpoint`, its devices are in a checkpoint's draft. And `hang` is a fault: it sleeps.
 """
 
 from __future__ import annotations
@@ -39,12 +42,14 @@ from typing import Any
 
 import grpc
 
+from gapsl.fleets.local import LocalFleet
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.net import agent, framing, parameters, roster, store
 from gapsl.net import wire_pb2 as wire
 from gapsl.net.member import Member
 from gapsl.net.service import Service
 from gapsl.net.transfers import Transfer, Transfers
+from gapsl.training.folder import RunFolder
 
 FAULT, MARKER = "GAPSL_TEST_FAULT", "GAPSL_TEST_MARKER"
 JOINS = "GAPSL_TEST_JOINS"  # how often a device may join in ten seconds
@@ -70,12 +75,12 @@ class Fault:
             self.marker.touch(exist_ok=False)
         except FileExistsError:
             return
-        {"kill": kill, "cut": cut_links, "stall": stall}[self.kind]()
+        {"kill": kill, "cut": cut_links, "stall": stall, "hang": hang}[self.kind]()
 
 
 def parse(text: str, marker: Path) -> Fault:
     """Read a fault as it is written in the environment."""
-    found = re.fullmatch(r"(kill|cut|stall)@([a-z-]+):round=(\d+)", text)
+    found = re.fullmatch(r"(kill|cut|stall|hang)@([a-z-]+):round=(\d+)", text)
     assert found is not None, f"{text!r} is no fault"
     return Fault(found[1], found[2], int(found[3]), marker)
 
@@ -89,6 +94,16 @@ def kill() -> None:
 def stall() -> None:
     """Stop this process as a machine that hangs does; its links stay open."""
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang() -> None:
+    """Do nothing for longer than any test takes; a signal is heard."""
+    time.sleep(600)
+
+
+def arranged(fault: str, marker: Path) -> dict[str, str]:
+    """Return the environment in which a fault happens to a process."""
+    return {FAULT: fault, MARKER: str(marker)}
 
 
 def cut_links() -> None:
@@ -113,7 +128,14 @@ def install(environment: Mapping[str, str]) -> None:
         framing.parts.__defaults__ = (SMALL_PARTS,)
         for prepare in (device_sends, device_applies, device_stores, server_sends, server_applies):
             prepare(fault)
-        for prepare in (server_stores, parameters_receive, parameters_store, parameters_send):
+        for prepare in (
+            run_records,
+            run_stores,
+            server_stores,
+            parameters_receive,
+            parameters_store,
+            parameters_send,
+        ):
             prepare(fault)
 
 
@@ -207,6 +229,29 @@ def device_stores(fault: Fault) -> None:
 
     replace(store.Store, "write", watching)
     replace(store, "save_file", halfway)
+
+
+# --- moments of a run, wherever its devices are
+
+
+def run_records(fault: Fault) -> None:
+    append = RunFolder.append
+
+    def watching(self: RunFolder, record: Mapping[str, Any]) -> None:
+        append(self, record)
+        fault.reach("recorded", record["round"])
+
+    replace(RunFolder, "append", watching)
+
+
+def run_stores(fault: Fault) -> None:
+    save = LocalFleet.save
+
+    def watching(self: LocalFleet, folder: Path, round: int) -> None:
+        save(self, folder, round)
+        fault.reach("checkpoint", round)
+
+    replace(LocalFleet, "save", watching)
 
 
 # --- moments of a server

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,21 @@ WORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+# Below those that Linux gives to connections and to whoever asks for any port, and each process of the tests
+# begins elsewhere: what is free stays so until the server that it is for listens there.
+PORTS = itertools.cycle(range(10_000, 32_000))
+for _ in range(os.getpid() * 7_919 % 20_000):
+    next(PORTS)
+
+
 def free_port() -> int:
     """Return a port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])
+    for port in PORTS:
+        with socket.socket() as found, suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(("localhost", port))
+            return port
+    raise AssertionError("cycle never ends")
 
 
 class Fleet:

@@ -72,8 +72,24 @@ class Command:
 
     def until(self, happened: Callable[[], Any], what: str) -> bool:
         """Wait for something that happens while it runs; false if it ends first."""
-        wait_until(lambda: happened() or not self.running, what)
-        return self.running
+        seen: list[Any] = []
+
+        def over() -> bool:
+            running = self.running  # first: what happens between two looks is seen by the second
+            seen.extend([True] if happened() else [])
+            return bool(seen) or not running
+
+        wait_until(over, what)
+        return bool(seen)
+
+    def until_stalled(self) -> None:
+        """Wait until it has stopped itself; see `stall` in faults.py."""
+        assert self.until(lambda: is_stopped(self.pid), "the stall"), f"it ended first: {self.stderr[-800:]}"
+
+    def children(self) -> list[int]:
+        """Return the processes it has started."""
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in listed.split()]
 
     def wait(self) -> Ended:
         """Wait for its end."""
@@ -86,6 +102,32 @@ class Command:
         if self.running:
             os.kill(self.pid, signal.SIGKILL)
         self.wait()
+
+
+def status(pid: int) -> dict[str, str]:
+    """Return what Linux says of a process; nothing if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, by SIGSTOP for example."""
+    return status(pid).get("State", "").startswith("T")
+
+
+def hold(pid: int) -> None:
+    """Stop a process, and wait until it is."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid), "the stop")
+
+
+def release(pid: int, after: int) -> None:
+    """Let a process that is stopped go on as soon as a signal waits for it."""
+    wait_until(lambda: int(status(pid)["ShdPnd"], 16) & 1 << (after - 1), "the signal")
+    os.kill(pid, signal.SIGCONT)
 
 
 class Launcher:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Runs
+from faults import arranged
 from processes import (
     TINY,
     Ended,
@@ -222,9 +223,8 @@ def test_two_processes_cannot_train_in_one_folder_at_once(cli: Launcher, tmp_pat
 def stopped(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed after round 12, with checkpoints of rounds 5 and 10."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    command = cli.start("train", *TINY, "--out", folder)
-    assert command.until(lambda: rounds_done(folder) >= 12, "round 12"), command.stderr
-    command.kill()
+    kill = arranged("kill@recorded:round=12", folder.with_name("killed"))
+    assert cli.run("train", *TINY, "--out", folder, env=kill).code == -signal.SIGKILL
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["round-000005", "round-000010"]
     return folder
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Runs
+from faults import arranged
 from processes import (
     TINY,
     Launcher,
+    hold,
     records_of,
     result_of,
     rounds_done,
@@ -19,12 +21,6 @@ from processes import (
     weights_of,
     workers_of,
 )
-
-# Rounds of about a second, so that a second Ctrl-C finds the one in which the first came.
-SLOW_ROUNDS = [
-    "--dataset", "digits", "--model", "small", "--devices", "4", "--partition", "iid", "--rounds", "9",
-    "--batch-size", "2000", "--set", "test_samples=60",
-]  # fmt: skip
 
 
 def checkpoints(folder: Path) -> list[str]:
@@ -36,16 +32,18 @@ def test_ctrl_c_leaves_a_checkpoint_of_the_last_round_and_says_how_to_go_on(
     cli: Launcher, undisturbed: Runs, tmp_path: Path, group: bool
 ) -> None:
     folder = tmp_path / "run"
-    command = cli.start("train", *TINY, "--out", folder)
-    assert command.until(lambda: rounds_done(folder) >= 7, "round 7"), command.stderr
+    stall = arranged("stall@recorded:round=7", tmp_path / "stalled")
+    command = cli.start("train", *TINY, "--out", folder, env=stall)
+    command.until_stalled()
     command.signal(signal.SIGINT, group=group)
+    command.signal(signal.SIGCONT)
     ended = command.wait()
 
     assert ended.code == 130
     assert f"gapsl resume {folder}" in ended.stdout
     assert "Traceback" not in ended.stderr
     last = records_of(folder)[-1]["round"]
-    assert 7 <= last < 40
+    assert last == 7
     assert checkpoints(folder)[-1] == f"round-{last:06d}"
     assert not (folder / "result.json").exists()
 
@@ -59,9 +57,9 @@ def test_ctrl_c_leaves_a_checkpoint_of_the_last_round_and_says_how_to_go_on(
 
 def test_a_second_ctrl_c_stops_at_once(cli: Launcher, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = cli.start("train", *SLOW_ROUNDS, "--checkpoint-every", "1", "--out", folder)
-    assert command.until(lambda: checkpoints(folder)[-1:] == ["round-000001"], "a checkpoint"), command.stderr
-    before = rounds_done(folder)
+    hang = arranged("hang@recorded:round=7", tmp_path / "hangs")  # before the round's checkpoint
+    command = cli.start("train", *TINY, "--checkpoint-every", "1", "--out", folder, env=hang)
+    assert command.until(lambda: rounds_done(folder) >= 7, "round 7"), command.stderr
     command.signal(signal.SIGINT)
     assert command.until(lambda: "again" in command.stderr, "the answer to Ctrl-C"), command.stdout
     command.signal(signal.SIGINT)
@@ -69,8 +67,9 @@ def test_a_second_ctrl_c_stops_at_once(cli: Launcher, tmp_path: Path) -> None:
 
     assert ended.code == 130
     assert "Traceback" not in ended.stderr
-    assert rounds_done(folder) == before, "it finished the round first"
-    assert checkpoints(folder)[-1] == f"round-{before:06d}"
+    assert rounds_done(folder) == 7 and checkpoints(folder)[-1] == "round-000006", (
+        "it finished the round first"
+    )
 
 
 def test_a_checkpoint_that_is_there_is_not_taken_away_to_be_written_again(tmp_path: Path) -> None:
@@ -103,7 +102,8 @@ def test_a_comparison_is_stopped_by_ctrl_c_and_gone_on_with_by_resume(
 ) -> None:
     out = tmp_path / "comparison"
     runs = {"psl": out / "psl-seed0", "gapsl": out / "gapsl-seed0"}
-    command = cli.start("compare", *TINY, "--methods", "psl,gapsl", "--workers", "2", "--out", out)
+    length = ["--rounds", "150"]  # long enough for both to be under way at once
+    command = cli.start("compare", *TINY, *length, "--methods", "psl,gapsl", "--workers", "2", "--out", out)
     reached = command.until(
         lambda: all(rounds_done(folder) >= 3 for folder in runs.values()), "round 3 of each run"
     )
@@ -116,12 +116,12 @@ def test_a_comparison_is_stopped_by_ctrl_c_and_gone_on_with_by_resume(
     assert workers_of(out) == []
     for folder in runs.values():
         assert checkpoints(folder)[-1] == f"round-{rounds_done(folder):06d}"
-    assert any(rounds_done(folder) < 40 for folder in runs.values())
+    assert any(rounds_done(folder) < 150 for folder in runs.values())
 
     ended = cli.run("resume", out, "--workers", "2")
     assert ended.code == 0, ended.stderr
     for name, folder in runs.items():
-        assert weights_of(folder) == weights_of(undisturbed("--method", name))
+        assert weights_of(folder) == weights_of(undisturbed("--method", name, *length))
 
     ended = cli.run("resume", out)
     assert ended.code == 0, "a finished comparison is done"
@@ -134,8 +134,11 @@ def test_workers_whose_parent_was_killed_end_by_themselves_and_can_be_gone_on_wi
     folder = out / "gapsl-seed0"
     command = cli.start("compare", *TINY, "--methods", "gapsl", "--out", out)
     assert command.until(lambda: rounds_done(folder) >= 3, "round 3"), command.stderr
+    (worker,) = workers_of(out)
+    hold(worker)  # or it might be done before its parent is killed
     command.kill()
-    wait_until(lambda: workers_of(out) == [], "the end of the workers", deadline=10)
+    os.kill(worker, signal.SIGCONT)
+    wait_until(lambda: workers_of(out) == [], "the end of the workers")
     assert not (folder / "result.json").exists()
     done = rounds_done(folder)
     assert checkpoints(folder)[-1] == f"round-{done:06d}", "a worker ends as after Ctrl-C"
@@ -153,7 +156,7 @@ def test_a_comparison_killed_while_it_lays_out_its_folders_is_completed_or_says_
     command = cli.start("compare", *TINY, "--rounds", "1", "--methods", ",".join(methods), "--out", out)
     assert command.until(lambda: (out / "psl-seed0" / "config.yaml").exists(), "the first folder")
     command.kill()
-    wait_until(lambda: workers_of(out) == [], "the end of the workers", deadline=10)
+    wait_until(lambda: workers_of(out) == [], "the end of the workers")
 
     ended = cli.run("resume", out)
     finished = [name for name in methods if (out / f"{name}-seed0" / "result.json").exists()]
@@ -163,7 +166,7 @@ def test_a_comparison_killed_while_it_lays_out_its_folders_is_completed_or_says_
 
 def test_ctrl_c_before_the_workers_are_ready_is_not_shown_as_a_failure(cli: Launcher, tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    command = cli.start("compare", *TINY, "--methods", "psl", "--out", out)
+    command = cli.start("compare", *TINY, "--rounds", "2000", "--methods", "psl", "--out", out)
     assert command.until(lambda: workers_of(out), "a worker"), command.stderr
     command.signal(signal.SIGINT)
     ended = command.wait()
@@ -176,25 +179,29 @@ def test_ctrl_c_before_the_workers_are_ready_is_not_shown_as_a_failure(cli: Laun
 def test_a_second_ctrl_c_stops_a_comparison_at_once(cli: Launcher, tmp_path: Path) -> None:
     out = tmp_path / "comparison"
     folder = out / "psl-seed0"
-    command = cli.start("compare", *SLOW_ROUNDS, "--methods", "psl", "--out", out)
+    command = cli.start("compare", *TINY, "--rounds", "2000", "--methods", "psl", "--out", out)
     assert command.until(lambda: rounds_done(folder) >= 1, "round 1"), command.stderr
-    command.signal(signal.SIGINT)  # to the parent alone
-    assert command.until(lambda: "again" in command.stderr, "the answer to Ctrl-C"), command.stdout
+    (worker,) = workers_of(out)
+    hold(worker)  # in mid-round
     before = rounds_done(folder)
+    command.signal(signal.SIGINT)
+    assert command.until(lambda: "again" in command.stderr, "the answer to Ctrl-C"), command.stdout
     command.signal(signal.SIGINT)
     ended = command.wait()
     assert ended.code == 130
     assert "Traceback" not in ended.stderr
-    wait_until(lambda: workers_of(out) == [], "the end of the workers", deadline=10)
+    wait_until(lambda: workers_of(out) == [], "the end of the workers")
     assert rounds_done(folder) == before, "it finished the round first"
 
 
 def test_sigterm_is_as_gentle_as_ctrl_c(cli: Launcher, tmp_path: Path) -> None:
     """What a cluster's scheduler sends before it kills."""
     folder = tmp_path / "run"
-    command = cli.start("train", *TINY, "--out", folder)
-    assert command.until(lambda: rounds_done(folder) >= 3, "round 3"), command.stderr
-    os.kill(command.pid, signal.SIGTERM)
+    stall = arranged("stall@recorded:round=3", tmp_path / "stalled")
+    command = cli.start("train", *TINY, "--out", folder, env=stall)
+    command.until_stalled()
+    command.signal(signal.SIGTERM)
+    command.signal(signal.SIGCONT)
     ended = command.wait()
     assert ended.code == 128 + signal.SIGTERM
-    assert checkpoints(folder) == [f"round-{rounds_done(folder):06d}"]
+    assert checkpoints(folder) == ["round-000003"] and rounds_done(folder) == 3

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 from conftest import Runs
+from faults import arranged
 from processes import TINY, Command, Launcher, records_of, result_of, rounds_done, timeless
 
 # Everything that has a state of its own: dropout, BatchNorm, who takes part, momentum, AdamW, hand-overs.
@@ -35,6 +36,9 @@ def data_is_divided(folder: Path) -> bool:
     return (folder / "partition.json").exists()
 
 
+BEGINNING = (folder_is_there, settings_are_written, data_is_divided)
+
+
 def after_round(round: int) -> Moment:
     return lambda folder: rounds_done(folder) >= round
 
@@ -43,16 +47,24 @@ def while_a_checkpoint_is_written_after(round: int) -> Moment:
     return lambda folder: rounds_done(folder) >= round and any((folder / "checkpoints").glob(".draft-*"))
 
 
-def start_or_go_on(cli: Launcher, folder: Path, args: Iterable[str]) -> Command:
+def start_or_go_on(cli: Launcher, folder: Path, args: Iterable[str], env: Mapping[str, str] = {}) -> Command:
     """Do what a person would: `gapsl resume`, or the command again where there is no run yet."""
     if settings_are_written(folder):
-        return cli.start("resume", folder)
-    return cli.start("train", *TINY, *args, "--out", folder)
+        return cli.start("resume", folder, env=env)
+    return cli.start("train", *TINY, *args, "--out", folder, env=env)
 
 
-def killed_at(cli: Launcher, folder: Path, args: Iterable[str], moment: Moment) -> bool:
-    """Start or go on with a run, kill it at a moment, and say whether the kill came in time."""
-    command = start_or_go_on(cli, folder, args)
+def killed_at(cli: Launcher, folder: Path, args: Iterable[str], moment: Moment | str) -> bool:
+    """Start or go on with a run, kill it at a moment, and say whether the kill came in time.
+
+    A moment that has a name in faults.py is met however fast the run is.
+    """
+    if isinstance(moment, str):
+        env = arranged(f"kill@{moment}", folder.with_name(moment))
+        return start_or_go_on(cli, folder, args, env).wait().code == -signal.SIGKILL
+    # However late the kill comes, a run that begins is not beyond its first round.
+    env = arranged("stall@recorded:round=1", folder.with_name(moment.__name__)) if moment in BEGINNING else {}
+    command = start_or_go_on(cli, folder, args, env)
     command.until(lambda: moment(folder), "the moment to kill")
     command.kill()
     return command.code == -signal.SIGKILL
@@ -77,19 +89,19 @@ def assert_same_run(folder: Path, expected: Path) -> None:
             [
                 folder_is_there,
                 settings_are_written,
-                after_round(3),  # there is no checkpoint yet
-                while_a_checkpoint_is_written_after(5),  # the first one
-                after_round(14),
-                while_a_checkpoint_is_written_after(20),
-                while_a_checkpoint_is_written_after(40),  # the last one; there is no result yet
+                "recorded:round=3",  # there is no checkpoint yet
+                "checkpoint:round=5",  # the first one
+                "recorded:round=14",
+                "checkpoint:round=20",
+                "checkpoint:round=40",  # the last one; there is no result yet
             ],
         ),
-        ("sfl", [data_is_divided, while_a_checkpoint_is_written_after(10), after_round(24)]),
-        ("vanilla", [after_round(1), after_round(12), while_a_checkpoint_is_written_after(30)]),
+        ("sfl", [data_is_divided, "checkpoint:round=10", "recorded:round=24"]),
+        ("vanilla", ["recorded:round=1", "recorded:round=12", "checkpoint:round=30"]),
     ],
 )
 def test_killed_again_and_again_it_ends_with_the_same_weights(
-    cli: Launcher, undisturbed: Runs, tmp_path: Path, variant: str, moments: list[Moment]
+    cli: Launcher, undisturbed: Runs, tmp_path: Path, variant: str, moments: list[Moment | str]
 ) -> None:
     folder, args = tmp_path / "run", VARIANTS[variant]
     for number, moment in enumerate(moments, start=1):

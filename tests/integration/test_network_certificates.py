@@ -87,11 +87,11 @@ def test_processes_without_the_right_certificate_end_in_words_and_the_run_as_wit
 def test_a_process_that_is_revoked_in_mid_run_is_turned_out_and_comes_back_with_a_new_certificate(
     cli: Launcher, tmp_path: Path, certs: Path
 ) -> None:
-    settings = {"method": "psl", "rounds": 150, "evaluate_every": 150, "checkpoint_every": 15}
+    settings = {"method": "psl", "rounds": 40, "evaluate_every": 40, "checkpoint_every": 15}
     with Fleet(cli, tmp_path, settings, certs=certs) as fleet:
+        fleet.arrange("device-0", "stall@before-send:round=21")  # the run waits until it is revoked
         fleet.start()
-        fleet.until_round(20)
-        fleet.pause("device-0")  # so that the run is not over before the certificate is revoked
+        fleet.processes["device-0"].until_stalled()
         assert cli.run("certs", "revoke", "device-1", cwd=tmp_path).code == 0
         fleet.go_on("device-0")
         ended = fleet.processes["device-1"].wait()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from network import SMALL, Served
+from processes import wait_until
 
 import gapsl
 from gapsl.api import compose
@@ -73,16 +74,17 @@ WORDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", WORDS)
 def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -> None:
     chance = random.Random(case)
-    config = compose(words={**SMALL, **WORDS[case], "rounds": 25, "evaluate_every": 25})
+    config = compose(words={**SMALL, **WORDS[case], "rounds": 60, "evaluate_every": 60})
     served = Served(config, tmp_path)
     cutter = Cutter(served.port)
     try:
         served.devices.start(cutter.port, "device-0", "device-1", "device-2")
+        wait_until(lambda: sum("is here" in said for said in served.said) >= 3, "all devices")
         cuts = 0
         while served.running and cuts < 12:
-            time.sleep(chance.uniform(0.05, 0.4))
             cutter.cut()
             cuts += 1
+            time.sleep(chance.uniform(0.05, 0.4))
         result = served.result()
     finally:
         cutter.close()

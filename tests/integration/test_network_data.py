@@ -166,7 +166,7 @@ def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refuse
     devices = Devices(tmp_path / "state", workplace=workplace)
     config = compose(words={**SMALL, "method": "psl"})
     with pytest.raises(InputError, match="nothing from device-0"):
-        trained_over_loopback(config, tmp_path, network={"patience": 3}, devices=devices, said=said)
+        trained_over_loopback(config, tmp_path, network={"patience": 8}, devices=devices, said=said)
     assert any("device-0 is refused: its data are not the" in text for text in said)
 
 

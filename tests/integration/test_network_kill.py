@@ -17,47 +17,19 @@ from processes import ENVIRONMENT, Launcher, records_of, rounds_done, wait_until
 
 from gapsl.training.checkpoint import round_of
 
-Moment = Callable[[Fleet], bool]
 Record = dict[str, Any]
 
 
-def said(name: str, words: str) -> Moment:
-    return lambda fleet: words in fleet.processes[name].stderr
+def ends(fleet: Fleet, name: str, then: str = "") -> None:
+    """Wait until a process was killed as arranged, and start it again, with what is to happen to it then."""
+    assert fleet.processes[name].wait().code == -signal.SIGKILL, fleet.processes[name].stderr[-800:]
+    fleet.kills += 1
+    if then:
+        fleet.arrange(name, then)
+    fleet.start(name)
 
 
-def after_round(round: int) -> Moment:
-    return lambda fleet: rounds_done(fleet.run) >= round
-
-
-def server_writes_checkpoint(round: int) -> Moment:
-    return lambda fleet: rounds_done(fleet.run) >= round and any(fleet.run.glob("checkpoints/.draft-*"))
-
-
-def device_writes_checkpoint(name: str, round: int) -> Moment:
-    def moment(fleet: Fleet) -> bool:
-        stored = fleet.state.glob(f"*/{name}/round-{round:06d}.safetensors")
-        return rounds_done(fleet.run) >= round and (
-            any(fleet.state.glob(f"*/{name}/.draft-*")) or any(stored)
-        )
-
-    return moment
-
-
-def halves_are_brought(round: int) -> Moment:
-    """Some halves of an averaging after a round are there, but not all."""
-
-    def moment(fleet: Fleet) -> bool:
-        return any(fleet.halves.glob(f"device-*/*/*-{round}-*-*.safetensors"))
-
-    return moment
-
-
-def end_with_kills(fleet: Fleet, kills: list[tuple[str, Moment]]) -> None:
-    """Run a fleet to its end, with these kills in turn."""
-    fleet.start()
-    for number, (name, moment) in enumerate(kills, start=1):
-        fleet.until(lambda moment=moment: moment(fleet), f"the moment of kill {number}")  # type: ignore[misc]
-        fleet.kill_and_start(name)
+def ends_as_undisturbed(fleet: Fleet) -> None:
     fleet.finish()
     rounds = [record["round"] for record in records_of(fleet.run)]
     assert rounds == list(range(1, fleet.words["rounds"] + 1))
@@ -66,17 +38,20 @@ def end_with_kills(fleet: Fleet, kills: list[tuple[str, Moment]]) -> None:
 
 def test_killed_at_their_worst_moments_all_end_with_the_same_weights(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "gapsl"}) as fleet:
-        end_with_kills(
-            fleet,
-            [
-                ("device-0", said("device-0", "welcome")),  # it builds its half
-                (SERVER, said(SERVER, "is here")),  # it waits for the others
-                (SERVER, after_round(3)),  # there is no checkpoint but the start
-                ("device-1", device_writes_checkpoint("device-1", 5)),
-                (SERVER, server_writes_checkpoint(10)),
-                ("device-2", after_round(12)),
-            ],
-        )
+        fleet.start(SERVER, "device-0")
+        fleet.until(lambda: "welcome" in fleet.processes["device-0"].stderr, "device-0 builds its half")
+        fleet.kill_and_start("device-0")
+        fleet.until(lambda: "is here" in fleet.server.stderr, "the server waits for the others")
+        fleet.arrange(SERVER, "kill@recorded:round=3")  # there is no checkpoint but the start
+        fleet.kill_and_start(SERVER)
+        fleet.arrange("device-1", "kill@checkpoint:round=5")
+        fleet.arrange("device-2", "kill@before-send:round=13")
+        fleet.start("device-1", "device-2")
+        ends(fleet, SERVER, then="kill@checkpoint:round=10")
+        ends(fleet, "device-1")
+        ends(fleet, SERVER)
+        ends(fleet, "device-2")
+        ends_as_undisturbed(fleet)
 
 
 def test_a_server_that_is_killed_between_its_last_round_and_its_result_ends_with_the_same_weights(
@@ -97,15 +72,22 @@ def test_killed_while_halves_are_averaged_the_run_ends_with_the_same_weights(
 ) -> None:
     words = {"method": "sfl", "sfl": {"interval": 3}}
     with Fleet(cli, tmp_path, words, parameters=True) as fleet:
-        end_with_kills(
-            fleet,
-            [
-                (PARAMETERS, halves_are_brought(3)),
-                ("device-1", halves_are_brought(9)),
-                (SERVER, halves_are_brought(15)),
-                (PARAMETERS, after_round(20)),
-            ],
-        )
+        fleet.arrange(PARAMETERS, "kill@stored:round=3")
+        fleet.start()
+        ends(fleet, PARAMETERS, then="stall@stored:round=9")
+        fleet.processes[PARAMETERS].until_stalled()
+        fleet.kill_and_start("device-1")
+        fleet.go_on(PARAMETERS)
+        fleet.arrange(PARAMETERS, "stall@stored:round=15")
+        fleet.kill_and_start(PARAMETERS)
+        fleet.processes[PARAMETERS].until_stalled()
+        fleet.arrange(SERVER, "stall@recorded:round=20")
+        fleet.kill_and_start(SERVER)
+        fleet.go_on(PARAMETERS)
+        fleet.server.until_stalled()
+        fleet.kill_and_start(PARAMETERS)
+        fleet.go_on(SERVER)
+        ends_as_undisturbed(fleet)
 
 
 def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
@@ -113,14 +95,15 @@ def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
 ) -> None:
     words = {"method": "vanilla", "vanilla": {"turn": "batch"}, "rounds": 10}
     with Fleet(cli, tmp_path, words, parameters=True) as fleet:
-        end_with_kills(
-            fleet,
-            [
-                (PARAMETERS, halves_are_brought(2)),
-                ("device-0", halves_are_brought(4)),
-                (SERVER, halves_are_brought(7)),
-            ],
-        )
+        fleet.arrange(PARAMETERS, "kill@stored:round=2")
+        fleet.arrange(SERVER, "kill@after-send:round=7")
+        fleet.start()
+        ends(fleet, PARAMETERS, then="stall@stored:round=4")
+        fleet.processes[PARAMETERS].until_stalled()
+        fleet.kill_and_start("device-0")
+        fleet.go_on(PARAMETERS)
+        ends(fleet, SERVER)
+        ends_as_undisturbed(fleet)
 
 
 def test_a_deadline_does_not_wait_for_a_device_that_hangs_and_the_run_can_be_replayed(
@@ -164,7 +147,9 @@ def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replay
         fleet.until_record(missing(0), "a round without device-0")
         comes_back("device-0")  # from its state of round 5
         fleet.kill("device-1")
-        found = fleet.until_record(lambda record: "away" in record.get("evaluation", {}), "an evaluation")
+        found = fleet.until_record(
+            lambda record: record.get("evaluation", {}).get("away") == [1], "an evaluation without device-1"
+        )
         comes_back("device-1")
         fleet.kill_and_start(SERVER)
         fleet.finish()
@@ -224,9 +209,11 @@ def test_a_server_that_is_asked_to_stop_ends_its_round_and_the_same_command_goes
     cli: Launcher, tmp_path: Path
 ) -> None:
     with Fleet(cli, tmp_path, {"method": "gapsl"}) as fleet:
+        fleet.arrange(SERVER, "stall@recorded:round=7")
         fleet.start()
-        fleet.until_round(7)
+        fleet.server.until_stalled()
         fleet.server.signal(signal.SIGTERM)
+        fleet.go_on(SERVER)
         ended = fleet.server.wait()
         assert ended.code == 143
         assert "asked to stop: after this round" in ended.stderr
@@ -244,9 +231,9 @@ def test_a_device_that_is_asked_to_stop_says_so_and_goes_on_when_it_is_started_a
     cli: Launcher, tmp_path: Path
 ) -> None:
     with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
+        fleet.arrange("device-0", "stall@before-send:round=8")  # the run waits until the other has left
         fleet.start()
-        fleet.until_round(7)
-        fleet.pause("device-0")  # so that the run is not over before the other has left
+        fleet.processes["device-0"].until_stalled()
         fleet.processes["device-1"].signal(signal.SIGTERM)
         ended = fleet.processes["device-1"].wait()
         assert ended.code == 143
@@ -309,9 +296,10 @@ def test_a_server_stops_when_asked_though_its_devices_wait_for_a_dead_parameter_
 
 
 def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_path: Path) -> None:
-    with Fleet(cli, tmp_path, {"method": "psl", "rounds": 100}) as fleet:
+    with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
+        fleet.arrange(SERVER, "stall@recorded:round=12")
         fleet.start()
-        fleet.until_round(12)
+        fleet.server.until_stalled()
         fleet.kill(SERVER)
         for name in fleet.devices:
             fleet.kill(name)
@@ -321,5 +309,5 @@ def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_pat
         fleet.run, fleet.port = tmp_path / "elsewhere" / "run", free_port()
         fleet.start()
         fleet.finish()
-        assert newest >= 10 and f"round {newest + 1} of 100" in fleet.server.stderr
+        assert newest == 10 and "round 11 of 30" in fleet.server.stderr
         assert weights_of(fleet.run) == fleet.undisturbed()

@@ -270,9 +270,9 @@ def test_a_server_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
 ) -> None:
     with Fleet(cli, tmp_path, {"method": "gapsl", "rounds": 30}) as fleet:
         fleet.run = disk.folder / "run"
+        fleet.arrange(SERVER, "stall@recorded:round=7")
         fleet.start()
-        fleet.until_round(7)
-        fleet.pause(SERVER)
+        fleet.server.until_stalled()
         stored = sorted(fleet.run.glob("checkpoints/round-*"))
         before = {path.name: contents(path) for path in stored}
         disk.fill(room)

@@ -388,7 +388,7 @@ BAD = {
 def test_a_device_that_turns_bad_in_a_round_is_refused_and_the_others_go_on(
     closing: str, tmp_path: Path
 ) -> None:
-    rounds = 5 if closing == "all" else 100
+    rounds = 5 if closing == "all" else 300
     config = compose(words={**SMALL, "method": "psl", "rounds": rounds, "evaluate_every": rounds})
     served = Served(config, tmp_path, network={"closing": closing})
     served.devices.start(served.port, "device-0", "device-1")

@@ -274,7 +274,7 @@ def test_a_half_that_stops_arriving_is_not_waited_for(place: Place, monkeypatch:
 
 
 def test_a_half_that_arrives_slowly_arrives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(parameters, "SILENCE_SECONDS", 3.0)
     header, data = describe(torch.ones(40), wire.PLAIN)
     with streams(place) as new:
         stream = new()
@@ -282,7 +282,7 @@ def test_a_half_that_arrives_slowly_arrives(place: Place, monkeypatch: pytest.Mo
             announcement(), wire.FromHolder(named=wire.Named(name="w", tensor=header)).SerializeToString()
         )
         for part in parts(data, size=16):
-            time.sleep(0.2)  # ten parts, twice as long as it may be silent
+            time.sleep(0.4)  # ten parts, longer than it may be silent
             stream.say(serialize(part))
         last = [wire.ToHolder.FromString(word) for word in stream.call]
     assert [word.WhichOneof("message") for word in last] == ["finished"]
@@ -305,9 +305,9 @@ def test_a_mean_that_is_not_taken_is_not_held_out_for_ever(
 
 
 def test_waiting_for_others_is_no_silence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(parameters, "SILENCE_SECONDS", 1.0)
     early = place.visit(0, half(0), {0: 1.0, 1: 1.0})
-    time.sleep(1.0)
+    time.sleep(2.0)
     late = place.visit(1, half(1), {0: 1.0, 1: 1.0})
     for visit in (early, late):
         assert_same(visit.end(), average([half(0), half(1)], [1.0, 1.0]))

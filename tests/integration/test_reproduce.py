@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Command, Ended, Launcher, rounds_done, strict_json
+from processes import Command, Ended, Launcher, hold, release, rounds_done, strict_json
 
 from gapsl.experiments.catalogue import EXPERIMENTS, SCALES, wanted
 from gapsl.experiments.store import Store
@@ -148,8 +148,19 @@ def test_ctrl_c_ends_after_the_round_and_the_same_command_goes_on(
 ) -> None:
     place = Place(tmp_path / "stopped")
     command = place.start(cli, what=("psl-vs-sfl",))
-    assert command.until(lambda: place.begun(), "a run half done"), command.stdout
+
+    def held_half_way() -> bool:
+        if not place.begun():
+            return False
+        (worker,) = command.children()
+        hold(worker)
+        if not place.begun():  # it ended meanwhile
+            os.kill(worker, signal.SIGCONT)
+        return bool(place.begun())
+
+    assert command.until(held_half_way, "a run half done"), command.stdout
     command.signal(signal.SIGINT, group=True)  # as a terminal does
+    release(*command.children(), after=signal.SIGINT)
     ended = command.wait()
     assert ended.code == 130, ended.stderr
     assert "repeat the command" in ended.stdout
