@@ -77,8 +77,9 @@ validation pictures, and some settings were chosen by them. The comparison of th
   compare.
 - **Seeds**: {", ".join(map(str, seeds))}; a row says how many of them it has. They draw the partition, too.
   ± is the standard deviation over seeds; a difference is paired by seed, with its 95 % interval by
-  Student's t where there are three, which decides whether a run is above or below its base. The held-out
-  pictures alone leave a standard error of up to {error:.1f} points for one model.
+  Student's t where there are three, which decides whether a run is above or below its base; of twenty such
+  intervals one misses by chance. The held-out pictures alone leave a standard error of up to {error:.1f}
+  points for one model.
 - **Commits**: {commits}.
 - **Missing**: {missing(records)}."""
 

@@ -110,7 +110,7 @@ GROUPS = {
         "The server's loss is class-balanced, the devices descend the prior-calibrated one and solve for the "
         "way to what all make of two common probes. Rows that begin with `meet` change one thing about it; "
         "`pull` has eight probes and its own learning rate, 3e-4, and `frozen` halves have no loss of their "
-        "own. The last ones train twice as long.",
+        "own. Runs named `-twice` train twice as long.",
         "meet",
         ("frozen-balanced", "sync-balanced-1e-3"),
     ),
@@ -155,8 +155,8 @@ CATALOGUE = (
     _baseline("psl-1e-4", "Does drift go away with the learning rate?", device_lr=1e-4),
     _baseline("psl-1e-5", "Halves that hardly move at all.", device_lr=1e-5),
     _baseline("frozen", "What training the halves has to beat.", trained=FROZEN),
-    _baseline("frozen-balanced", "The same, and the server sees all classes equally.", trained=FROZEN,
-              server_loss="balanced"),
+    _baseline("frozen-balanced", "Halves that never move, and the server sees all classes equally.",
+              trained=FROZEN, server_loss="balanced"),
     _baseline("sfl-1e-2", "SFL v1: a server copy per device, both halves averaged.", device_lr=1e-2,
               average_every=10, server_copies=True),
     _baseline("sfl-1e-3", "The same, slower.", average_every=10, server_copies=True),

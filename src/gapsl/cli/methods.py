@@ -41,7 +41,7 @@ def tell_hanging(name: str, text: str, *, style: str = "", hang: int | None = No
     indent = " " * (len(name) if hang is None else hang)
     lines = [name + text]
     if output.is_terminal:
-        lines = textwrap.wrap(name + text, output.width, subsequent_indent=indent)
+        lines = textwrap.wrap(name + text, output.width, subsequent_indent=indent, break_on_hyphens=False)
     shown = Text("\n".join(lines))
     shown.stylize(style, 0, len(name))
     output.print(shown, soft_wrap=True)

@@ -15,7 +15,7 @@ from gapsl.experiments.report.draw import draw, in_rows, legend_columns
 from gapsl.experiments.report.evidence import Place
 from gapsl.experiments.report.figures import FIGURES, pictures
 from gapsl.experiments.report.looks import look_of
-from gapsl.experiments.report.measures import faulty_devices, told_apart
+from gapsl.experiments.report.measures import accuracy_without, faulty_devices, told_apart
 from gapsl.experiments.report.panels import Bars, Dots, Lines, Picture, Rows, Series
 from gapsl.experiments.report.spread import Estimate
 from gapsl.experiments.report.write import draw_figures
@@ -149,7 +149,7 @@ def test_separation_counts_runs_that_fail_as_far_as_they_go_and_says_so(whole: M
     by_label = {series.label: series.values for series in panel.series}
     failed = by_label["gradients, PSL"][0]
     assert failed is not None and failed.seeds == 3
-    assert "with flipped gradients PSL in rounds 300, 301 and 302" in picture.says
+    assert "with flipped gradients PSL fails in rounds 300, 301 and 302" in picture.says
     assert by_label["gradients, GAPSL"][2] is None
     assert picture.missing == ["gradients, GAPSL (noise for activations)"]
 
@@ -161,6 +161,20 @@ def test_a_point_whose_runs_fail_is_said_to_have_failed(whole: Made) -> None:
         if point.line == "psl" and point.at == "flip:3":
             made.results[point.run.key] = {**made.results[point.run.key], "failed": "no finite loss"}
     assert FIGURES["robustness"](made.evidence()).missing == ["flipped gradients: PSL (3: failed)"]
+    for point in made.points("robustness", "separation"):
+        if point.line == "psl" and point.at == "flip:3" and point.seed != 1:
+            made.results[point.run.key] = whole.results[point.run.key]
+    assert FIGURES["robustness"](made.evidence()).missing == ["flipped gradients: PSL (3: 1 of 3 failed)"]
+
+
+def test_robustness_compares_the_same_devices_with_faults_and_without(whole: Made) -> None:
+    evidence = whole.evidence().restricted([0])
+    (panel, *_) = FIGURES["robustness"](evidence).panels
+    assert isinstance(panel, Lines)
+    (curve,) = [curve for curve in panel.curves if curve.label == "PSL"]
+    faulty = faulty_devices(evidence.runs(Place("psl", sweep="faults", at="flip:3"))[0])
+    assert len(faulty) == 3
+    assert curve.y[0].mean == pytest.approx(accuracy_without(evidence.runs(Place("psl"))[0], faulty))
 
 
 def test_a_bar_of_nothing_is_told_from_one_that_is_missing() -> None:

@@ -49,7 +49,7 @@ FAULTS: Sweep = {
 # What the paper leaves open, one thing at a time over our reading of it.
 READINGS: Sweep = {
     "our reading": {},
-    **{f"eta {eta:g}": {"gapsl": {"eta": eta}} for eta in (-1.0, -0.5, 0.0, 1.0)},
+    **{f"eta {eta:g}".replace("-", "−"): {"gapsl": {"eta": eta}} for eta in (-1.0, -0.5, 0.0, 1.0)},
     "reduction sum": {"reduction": "sum"},
     "weights by data size": {"reduction": "samples"},
     "device gradient follow": {"device_gradient": "follow"},

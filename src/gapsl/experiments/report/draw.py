@@ -35,7 +35,7 @@ def draw(picture: Picture) -> Figure:
     grid = drawn.subplots(rows, columns, squeeze=False)
     places = [axes for row in grid for axes in row]
     for axes, panel in zip(places, picture.panels, strict=False):
-        prepare(axes, panel)
+        prepare(axes, panel, narrow=columns > 2)
         if panel.estimates:
             fill(panel, axes)
         else:
@@ -49,9 +49,11 @@ def draw(picture: Picture) -> Figure:
     return drawn
 
 
-def prepare(axes: Axes, panel: Panel) -> None:
+def prepare(axes: Axes, panel: Panel, *, narrow: bool) -> None:
     """Give a panel its title and the quiet look that all have."""
-    axes.set_title(f"{panel.title} ({seeds_of(panel)})" if panel.estimates else panel.title, fontsize=9.5)
+    between = "\n" if narrow else " "
+    seeds = f"{between}({seeds_of(panel)})" if panel.estimates else ""
+    axes.set_title(panel.title + seeds, fontsize=9.5)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -107,7 +109,7 @@ def labels_of(panel: Panel) -> list[str]:
     if isinstance(panel, Lines):
         return [curve.label for curve in panel.curves] + ([panel.level[0]] if panel.level else [])
     if isinstance(panel, Bars):
-        return [series.label for series in panel.series]
+        return [series.label for series in panel.series] + ([panel.level[0]] if panel.level else [])
     return [label for label, _ in panel.dots] if isinstance(panel, Dots) else []
 
 

@@ -99,6 +99,8 @@ def bars(panel: Bars, axes: Axes) -> None:
             if value is not None:
                 label = series.label if group == first(series.values) and len(shown) > 1 else None
                 bar(axes, group + offset, value, width, series.look.colour, label, mixed=mixed)
+    if panel.level is not None:
+        axes.axhline(panel.level[1], color=GREY, linestyle=":", linewidth=1, label=panel.level[0])
     axes.set_xticks(range(len(panel.groups)), list(panel.groups))
     axes.set_xlim(-0.5, len(panel.groups) - 0.5)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)

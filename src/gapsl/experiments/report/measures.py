@@ -128,9 +128,7 @@ def accuracy_without(result: Result, left_out: Collection[int]) -> float | None:
 
 
 def honest_accuracy(result: Result) -> float | None:
-    """Return the mean accuracy of the devices that do not misbehave, that of guessing if the run failed."""
-    if "failed" in result:
-        return 100 / len(result["label_counts"][0])
+    """Return the mean accuracy of the devices that do not misbehave."""
     return accuracy_without(result, faulty_devices(result))
 
 

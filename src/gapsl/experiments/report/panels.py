@@ -56,6 +56,7 @@ class Bars:
     series: Sequence[Series]
     x_label: str = ""
     missing: Sequence[str] = ()
+    level: tuple[str, float] | None = None  # what is to be had for nothing
 
     @property
     def estimates(self) -> list[Estimate]:

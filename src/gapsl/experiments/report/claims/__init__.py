@@ -18,7 +18,7 @@ from gapsl.experiments.report.claims import (
 )
 from gapsl.experiments.report.claims.claim import Claim, Judgement, Part, Verdict, judge
 from gapsl.experiments.report.claims.deciding import State
-from gapsl.experiments.report.claims.goals import GOALS, QUESTIONS
+from gapsl.experiments.report.claims.goals import FOR_ITS_BYTES, GOALS, QUESTIONS
 from gapsl.experiments.report.claims.length import CONVERGED, LONGER
 
 CLAIMS: tuple[Claim, ...] = (
@@ -35,6 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
 __all__ = [
     "CLAIMS",
     "CONVERGED",
+    "FOR_ITS_BYTES",
     "GOALS",
     "LONGER",
     "QUESTIONS",

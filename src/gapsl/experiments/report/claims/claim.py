@@ -65,13 +65,16 @@ class Judgement:
     parts: Sequence[Part]
 
     @property
+    def partly(self) -> bool:
+        """Whether some of what it comes down to is measured, and some is not."""
+        states = [part.state for part in self.parts]
+        return State.MISSING in states and any(state.judged for state in states)
+
+    @property
     def words(self) -> str:
         """The verdict, with what weakens it or why there is none."""
-        judged = [part for part in self.parts if part.state.judged]
-        seeds = sorted({part.seeds for part in judged if part.seeds})
-        weak = []
-        if judged and any(part.state is State.MISSING for part in self.parts):
-            weak.append("so far")
+        seeds = sorted({part.seeds for part in self.parts if part.seeds and part.state.judged})
+        weak = ["so far"] if self.partly else []
         if seeds and seeds[0] < ENOUGH:
             weak.append(seeds_name(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds")
         verdict: str = self.verdict.value

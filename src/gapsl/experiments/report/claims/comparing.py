@@ -20,7 +20,7 @@ RANK_MARGIN = 0.2  # on either side of a rank correlation that has no interval
 # The rule of every comparison, in words.
 RULE = (
     "A comparison is a *yes* if the 95 % interval of the differences (paired by seed) lies wholly on the "
-    "side that is claimed, of zero or of the limit that is named; a *no* if it lies wholly on the other; and "
+    "side that is claimed, of zero or of the limit that is named; a *no* if nothing of it lies there; and "
     "*undecided* if it reaches across. With one or two seeds there is no interval, and the mean ± "
     f"{MARGIN:g} points (± {RANK_MARGIN:g} for a rank correlation) stands for it."
 )

@@ -11,7 +11,7 @@ from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.measures import Measure, by_seed, megabytes, seconds
 from gapsl.experiments.report.naming import PARTITIONS, line_name
 
-LIGHT = 1.25  # times the training time of PSL
+ASIDE = "other runs went on beside these, on several processors; benchmarks/README.md has it measured alone"
 
 
 def common(evidence: Evidence, first: Place, second: Place, measure: Measure) -> tuple[float, float] | None:
@@ -49,7 +49,7 @@ def time(evidence: Evidence) -> Sequence[Part]:
             continue
         own, other = (min(values.values()) for values in both)
         text = f"{name}: {own:,.0f} s against {other:,.0f} s, {own / other:.2f} times"
-        found.append(Part(text, State.of(own <= LIGHT * other), min(map(len, both))))
+        found.append(Part(text, State.UNJUDGED, min(map(len, both)), why=ASIDE))
     return found
 
 
@@ -65,8 +65,9 @@ CLAIMS = (
         "light",
         "What GAPSL adds on the server is light compared with back-propagation",
         "Section III-C, complexity",
-        f"CIFAR-10: training takes at most {LIGHT:g} times as long as PSL, the fastest run of each, on one "
-        "thread. (The paper counts dot products; the derivative of its regulariser is a second-order pass.)",
+        "CIFAR-10: seconds of training, the fastest run of each, on one thread. (The paper counts dot "
+        "products; the derivative of its regulariser is a second-order pass, of which devices that are not "
+        "kept are spared.)",
         time,
     ),
 )

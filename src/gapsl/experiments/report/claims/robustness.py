@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from gapsl.diagnosis.wording import listed, percent
+from gapsl.diagnosis.wording import percent
 from gapsl.experiments.catalogue.contents import CALIBRATED_OR_NOT
 from gapsl.experiments.report.claims.claim import Claim, Part
 from gapsl.experiments.report.claims.comparing import difference_part
 from gapsl.experiments.report.claims.deciding import State
 from gapsl.experiments.report.evidence import Evidence, Place
-from gapsl.experiments.report.figures.robustness import (
+from gapsl.experiments.report.faulty import (
     KINDS,
     by_gradients,
-    end_of,
+    ends,
     fault_places,
+    honest_or_guessing,
     with_most_faults,
 )
 from gapsl.experiments.report.measures import (
     accuracy_without,
     by_seed,
     faulty_devices,
-    honest_accuracy,
     over_devices,
 )
-from gapsl.experiments.report.naming import line_name, seeds_name
-from gapsl.experiments.report.spread import Values, estimate, minus
+from gapsl.experiments.report.naming import seeds_name
+from gapsl.experiments.report.spread import Values, minus
 from gapsl.experiments.store import Result
 
 HALF = 0.5  # of how often an honest device leads
+NO_MARGIN = 100.0  # one pair of devices is several points: fewer seeds than an interval takes tell nothing
 
 
-def losses(evidence: Evidence, line: str, kind: str) -> Values:
-    """Return what the honest devices lose to the most faulty ones, against the same devices without any."""
+def losses(evidence: Evidence, line: str, kind: str) -> tuple[Values, Values]:
+    """Return the accuracy of the honest devices among the most faulty ones, and what they lose to those."""
     places = fault_places(evidence, line, kind)
     clean, faulty = evidence.runs(places[0]), evidence.tried(places[max(places)])
     before = {
@@ -41,8 +42,8 @@ def losses(evidence: Evidence, line: str, kind: str) -> Values:
         for seed, result in faulty.items()
         if seed in clean and (value := accuracy_without(clean[seed], faulty_devices(result))) is not None
     }
-    after = {seed: value for seed, run in faulty.items() if (value := honest_accuracy(run)) is not None}
-    return minus(before, after)
+    after = by_seed(faulty, honest_or_guessing)
+    return after, minus(before, after)
 
 
 def leading(results: Sequence[Result]) -> tuple[float, float] | None:
@@ -62,18 +63,25 @@ def filters_noise(evidence: Evidence) -> Sequence[Part]:
     for kind, name in KINDS.items():
         ours, theirs = (fault_places(evidence, line, kind) for line in ("gapsl", "psl"))
         count = max(ours)
-        gained = minus(losses(evidence, "psl", kind), losses(evidence, "gapsl", kind))
+        (own, lost), (other, lost_there) = (losses(evidence, line, kind) for line in ("gapsl", "psl"))
+        gained = minus(lost_there, lost)
+        left = {"PSL": other, "GAPSL": own}
+        means = [f"{line} {mean_of(values, gained):.1f} %" for line, values in left.items() if gained]
+        told = [*means, *failures(evidence, gained, theirs[count], ours[count])]
         text = f"{count} with {name}: PSL's honest devices lose more than GAPSL's"
-        found.append(difference_part(text + which_failed(evidence, theirs[count], ours[count]), gained))
+        found.append(difference_part(text + (f" ({', '.join(told)})" if told else ""), gained))
         found.append(led(evidence, [place for faults, place in ours.items() if faults], name))
     return found
 
 
-def which_failed(evidence: Evidence, *places: Place) -> str:
-    """Say which runs of these places failed, and when, for a comparison in which they count as guessing."""
-    failed = {place: evidence.failed(place) for place in places}
-    ends = [f"{line_name(place.line)} fails {end_of(runs)}" for place, runs in failed.items() if runs]
-    return f" ({listed(ends)})" if ends else ""
+def mean_of(values: Values, shared: Values) -> float:
+    """Return the mean of values over the seeds that a comparison has."""
+    return fmean(values[seed] for seed in shared)
+
+
+def failures(evidence: Evidence, compared: Values, *places: Place) -> list[str]:
+    """Say which runs failed of those that are compared."""
+    return [words for place in places if (words := ends(evidence, place, compared))]
 
 
 def separates(evidence: Evidence) -> Sequence[Part]:
@@ -82,9 +90,10 @@ def separates(evidence: Evidence) -> Sequence[Part]:
     for kind, name in KINDS.items():
         places = [with_most_faults(evidence, line, kind) for line in CALIBRATED_OR_NOT]
         known = [{} if place is None else by_seed(evidence.tried(place), by_gradients) for place in places]
-        values = " against ".join(f"{each.mean:.0f} %" for own in known if (each := estimate(own)))
-        text = f"{name}, pairs told apart" + (f" ({values})" if all(known) else "")
-        found.append(difference_part(text, minus(*known)))
+        gained = minus(*known)
+        values = " against ".join(f"{mean_of(own, gained):.0f} %" for own in known) if gained else ""
+        text = f"{name}, pairs told apart" + (f" ({values})" if values else "")
+        found.append(difference_part(text, gained, margin=NO_MARGIN))
     return found
 
 

@@ -75,7 +75,8 @@ def score_vs_accuracy(evidence: Evidence) -> Picture:
     names = [str(device) for device in devices]
     missing = [] if runs else [line_name("psl")]
     without = [*missing, *([] if any(lone.values()) else [ALONE])]
-    told = "" if correlation is None else f" The rank correlation is {correlation:+.2f}, mean over seeds."
+    rank = "" if correlation is None else f"{correlation:+.2f}".replace("-", "−")
+    told = f" Over all seeds the rank correlation is {rank}." if rank else ""
     return Picture(
         [
             Bars(

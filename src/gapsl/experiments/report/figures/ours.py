@@ -56,7 +56,7 @@ def cost(evidence: Evidence) -> Picture:
     return Picture(
         panels,
         says="Seconds: all devices and the server, one after another on one thread, without a network; "
-        "other runs went on beside them.",
+        "other runs went on beside them, and on several processors.",
     )
 
 

@@ -18,7 +18,6 @@ Labelled = Mapping[tuple[str, Look], Place]  # a place by the label and look of 
 ACCURACY = "accuracy (%)"
 TEST_ACCURACY = "test accuracy (%)"
 EPOCH = "epoch"
-FAILED = ": failed"
 
 
 def mean_course(runs: Runs, course: Course) -> tuple[list[float], list[Estimate]]:
@@ -50,15 +49,15 @@ def swept(
     ticks: Mapping[float, str],
     measure: Measure,
 ) -> tuple[Curve | None, list[str]]:
-    """Return a curve over the points of a sweep, and the points that are not there."""
+    """Return a curve over the points of a sweep, and the points that are not there, or not whole."""
     paired = evidence.paired(places.values())
     found = {x: estimate(by_seed(paired.runs(place), measure)) for x, place in places.items()}
     known = {x: each for x, each in found.items() if each is not None}
-    without = [
-        named(evidence, ticks[x], place)
+    without = {
+        ticks[x]: failed(evidence, place)
         for x, place in places.items()
-        if x not in known and evidence.wanted(place)
-    ]
+        if evidence.wanted(place) and (x not in known or evidence.failed(place))
+    }
     curve = Curve(label, look, list(known), list(known.values())) if known else None
     return curve, absent(label, without, some=bool(known))
 
@@ -70,33 +69,38 @@ def bars(
     places: Mapping[str, Place | None],
     measure: Measure,
     *,
-    failed: bool = False,
+    tried: bool = False,
 ) -> tuple[Series, list[str]]:
-    """Return a bar in each group, and the groups where it is not there.
+    """Return a bar in each group, and the groups where it is not there, or not whole.
 
-    Runs that failed count as far as they went, if they are asked for.
+    Runs that failed count as well where all that were tried are asked for, as far as they went.
     """
     found: list[Estimate | None] = []
-    without = []
+    without = {}
     for group, place in places.items():
-        counted = evidence.tried if failed else evidence.runs
+        counted = evidence.tried if tried else evidence.runs
         found.append(None if place is None else estimate(by_seed(counted(place), measure)))
-        if found[-1] is None and place is not None and evidence.wanted(place):
-            without.append(named(evidence, group, place))
+        if place is not None and evidence.wanted(place):
+            why = "" if tried else failed(evidence, place)
+            if found[-1] is None or why:
+                without[group] = why
     return Series(label, look, found), absent(label, without, some=any(found))
 
 
-def named(evidence: Evidence, point: str, place: Place) -> str:
-    """Return the name of a point that is missing, with the reason if it is that its runs failed."""
-    return f"{point}{FAILED}" if evidence.failed(place) else point
+def failed(evidence: Evidence, place: Place) -> str:
+    """Say how many of a place's runs failed; nothing if none did."""
+    bad, every = len(evidence.failed(place)), len(evidence.tried(place))
+    return "" if not bad else "failed" if bad == every else f"{bad} of {every} failed"
 
 
-def absent(label: str, points: Sequence[str], *, some: bool) -> list[str]:
-    """Return what is missing of something: some of its points, or all of it."""
+def absent(label: str, points: Mapping[str, str], *, some: bool) -> list[str]:
+    """Return what is missing of something: some of its points, with the reason if one is known, or all."""
     if not points:
         return []
-    told = some or any(point.endswith(FAILED) for point in points)
-    return [f"{label} ({', '.join(points)})" if told else label]
+    if not some and not any(points.values()):
+        return [label]
+    told = [f"{point}: {why}" if why else point for point, why in points.items()]
+    return [f"{label} ({', '.join(told)})"]
 
 
 def evaluated_on(evidence: Evidence, places: Sequence[Place]) -> str:

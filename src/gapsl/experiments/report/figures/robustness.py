@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from gapsl.diagnosis.wording import listed
 from gapsl.experiments.catalogue.contents import FACING_FAULTS, TOLD_APART
-from gapsl.experiments.report.evidence import Evidence, Place, Runs
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.faulty import (
+    KINDS,
+    by_gradients,
+    by_probes,
+    ends,
+    fault_places,
+    faulty_with_most,
+    with_most_faults,
+)
 from gapsl.experiments.report.figures.parts import bars
 from gapsl.experiments.report.figures.sweeps import lines_by
 from gapsl.experiments.report.looks import Look, look_of
-from gapsl.experiments.report.measures import Measure, honest_accuracy, told_apart
+from gapsl.experiments.report.measures import Measure, accuracy_without, faulty_devices
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.panels import Bars, Picture
 from gapsl.experiments.store import Result
-
-KINDS = {
-    "flip": "flipped gradients",
-    "labels": "random labels",
-    "noise": "noise for activations",
-}
-
-
-def fault_places(evidence: Evidence, line: str, kind: str) -> dict[int, Place]:
-    """Return the places of a line by number of faulty devices, none first."""
-    found = {0: Place(line)}
-    for at in evidence.sweep("faults"):
-        name, _, count = at.partition(":")
-        if name == kind:
-            found[int(count)] = Place(line, sweep="faults", at=at)
-    return found
 
 
 def measured(evidence: Evidence, line: str, kind: str) -> dict[float, Place]:
@@ -44,8 +37,27 @@ def robustness(evidence: Evidence) -> Picture:
         places = {line: measured(evidence, line, kind) for line in FACING_FAULTS}
         ticks = {float(count): str(count) for count in fault_places(evidence, FACING_FAULTS[0], kind)}
         label = "accuracy of honest devices (%)"
-        panels.append(lines_by(evidence, title, "faulty devices", label, places, ticks, honest_accuracy))
-    return Picture(panels, columns=3, says="On the test set, mean over the devices that are not faulty.")
+        measure = always_honest(evidence, kind)
+        panels.append(lines_by(evidence, title, "faulty devices", label, places, ticks, measure))
+    says = (
+        "On the test set, mean over the devices that are not faulty; where none is, over those that are not "
+        "with the most faulty ones."
+    )
+    return Picture(panels, columns=3, says=says)
+
+
+def always_honest(evidence: Evidence, kind: str) -> Measure:
+    """Return the accuracy of honest devices: of a clean run, of those that are where the most are not."""
+    faulty = {
+        seed: devices
+        for line in FACING_FAULTS
+        for seed, devices in faulty_with_most(evidence, line, kind).items()
+    }
+
+    def measure(result: Result) -> float | None:
+        return accuracy_without(result, faulty_devices(result) or faulty.get(result["seed"], ()))
+
+    return measure
 
 
 def separation(evidence: Evidence) -> Picture:
@@ -57,14 +69,15 @@ def separation(evidence: Evidence) -> Picture:
     series, missing = [], []
     for label, (line, look, measure) in shown.items():
         places = {title: with_most_faults(evidence, line, kind) for kind, title in KINDS.items()}
-        own, without = bars(evidence, label, look, places, measure, failed=True)
+        own, without = bars(evidence, label, look, places, measure, tried=True)
         series.append(own)
         missing += without
     most = (max(fault_places(evidence, TOLD_APART[0], kind)) for kind in KINDS)
     counts = " or ".join(str(count) for count in sorted({count for count in most if count}))
-    label = "pairs told apart (%)"
+    title, label = "by mean angle to the others", "pairs told apart (%)"
+    chance = ("by chance", 50.0)
     return Picture(
-        [Bars("by mean angle to the others", label, list(KINDS.values()), series, missing=missing)],
+        [Bars(title, label, list(KINDS.values()), series, missing=missing, level=chance)],
         says="Of all pairs of a faulty and an honest device, those in which the faulty one is further from "
         f"the others: 100 always, 50 by chance, 0 never. Runs with {counts} faulty devices."
         + cut_short(evidence),
@@ -75,31 +88,8 @@ def cut_short(evidence: Evidence) -> str:
     """Say which runs with the most faulty devices failed, and when."""
     found = []
     for kind, title in KINDS.items():
-        places = {line: with_most_faults(evidence, line, kind) for line in TOLD_APART}
-        failed = {line: evidence.failed(place) for line, place in places.items() if place is not None}
-        ends = [f"{line_name(line)} {end_of(runs)}" for line, runs in failed.items() if runs]
-        if ends:
-            found.append(f"with {title} {listed(ends)}")
+        places = [with_most_faults(evidence, line, kind) for line in TOLD_APART]
+        told = [words for place in places if place is not None and (words := ends(evidence, place))]
+        if told:
+            found.append(f"with {title} {listed(told)}")
     return f" Runs that fail count as far as they go: {'; '.join(found)}." if found else ""
-
-
-def end_of(runs: Runs) -> str:
-    """Say in which round runs ended before their time."""
-    rounds = [run["rounds"] for run in runs.values()]
-    return f"in round{'s' if len(rounds) > 1 else ''} {listed(rounds)}"
-
-
-def by_gradients(result: Result) -> float | None:
-    """Return what the angles between gradients on the server tell."""
-    return told_apart(result, "scores")
-
-
-def by_probes(result: Result) -> float | None:
-    """Return what the angles between the devices' answers to probes tell."""
-    return told_apart(result, "probe_scores")
-
-
-def with_most_faults(evidence: Evidence, line: str, kind: str) -> Place | None:
-    """Return the place of the runs with the most faulty devices, None if the scale has none."""
-    places = fault_places(evidence, line, kind)
-    return places[max(places)] if max(places) else None

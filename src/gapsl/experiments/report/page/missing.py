@@ -8,6 +8,11 @@ from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.page.markdown import bullets, paragraphs, table
 
+FAILED = (
+    "Runs that failed. They are missing in tables and curves, count as guessing where honest devices are "
+    "compared among faulty ones, and as far as they went in `separation`:"
+)
+
 
 def missing(evidence: Evidence) -> str:
     """Return what is not there, or that nothing is missing."""
@@ -27,7 +32,7 @@ def missing(evidence: Evidence) -> str:
         return "Nothing: every run of every experiment at this scale is in."
     return paragraphs(
         table(["experiment", "shows", "runs", "missing"], rows, left=4) if rows else "No run is missing.",
-        "Runs that failed, and count as missing:" if failures else "",
+        FAILED if failures else "",
         bullets(f"{name}: {reason}" for name, reason in failures.items()),
     )
 

@@ -12,6 +12,7 @@ from gapsl.experiments.report.page.pairs import cell
 from gapsl.experiments.report.page.settings import shown
 from gapsl.training.config import flat
 
+RATES = ("device_optimizer.lr", "server_optimizer.lr")
 OTHERS = ("gapsl", "sfl", "epsl", "vanilla", "psl", "frozen", "central")
 LEGEND = (
     "`recommended` is the aggregation-free configuration we would use. First what it is against the others, "
@@ -37,8 +38,9 @@ def recommended(evidence: Evidence) -> str:
         [name, accuracy_cell(evidence, Place(line)), cell(evidence, ours, Place(line))]
         for line, name in named.items()
     ]
-    settings = ", ".join(f"`{name}={shown(value)}`" for name, value in flat(RECOMMENDED).items())
     searched = evidence.scale.workloads["cifar10"].rates
+    named = {name: value for name, value in flat(RECOMMENDED).items() if not (searched and name in RATES)}
+    settings = ", ".join(f"`{name}={shown(value)}`" for name, value in named.items())
     rates = "; its learning rates are those searched for the same with everybody leading" if searched else ""
     return paragraphs(
         LEGEND,

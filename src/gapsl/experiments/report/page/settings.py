@@ -16,7 +16,8 @@ COMMIT = 10  # letters of a commit that are shown
 SEEDS = {
     "headline": "recommended, SFL and frozen at alpha 0.1, on CIFAR-10",
     "core": "Table I on CIFAR-10, the ablations, and what is recommended among three devices that send noise",
-    "sweep": "Tables II and III, what the goal compares trained twice as long, and the readings of GAPSL",
+    "sweep": "Tables II and III, what the goal compares trained twice as long and with 40 devices for as "
+    "many rounds, PSL with calibration and without among three faulty devices, and the readings of GAPSL",
     "rest": "everything else",
 }
 
@@ -37,7 +38,7 @@ def how_it_was_run(evidence: Evidence) -> str:
         f"Without running anything: `gapsl reproduce --report-only --scale {scale.name}`. What every run "
         f"gave is in `results/{scale.name}/runs/`, a small JSON file each. Accuracies are measured on the "
         "test set, once, at the end; choices and the curves during training use a validation split of the "
-        "training data where there is one.",
+        "training data where there is one. Seeds that are planned (what is there says how many it has):",
         seeds,
     ]
     for name, workload in scale.workloads.items():

@@ -36,8 +36,9 @@ def headline(evidence: Evidence) -> str:
     if not found:
         return ""
     ordered = sorted(found, key=lambda line: -found[line].mean)
-    told = ", ".join(f"{line_name(line)} {found[line].mean:.1f}" for line in ordered)
-    return f"{workload_name('cifar10', evidence.scale)}, alpha 0.1, accuracy in %: {told}."
+    told = ", ".join(f"{line_name(line)} {found[line].mean:.1f} ({found[line].seeds})" for line in ordered)
+    name = workload_name("cifar10", evidence.scale)
+    return f"{name}, alpha 0.1, accuracy in % (mean over so many seeds): {told}."
 
 
 def table1(evidence: Evidence) -> str:

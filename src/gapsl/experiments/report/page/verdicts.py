@@ -17,7 +17,11 @@ LEGEND = (
 def in_short(judgements: Sequence[Judgement]) -> str:
     """Return how many claims hold, and every claim with its verdict."""
     counts = Counter(judgement.verdict for judgement in judgements)
-    told = ", ".join(f"{counts[verdict]} {words}" for verdict, words in COUNTED.items())
+    partly = Counter(judgement.verdict for judgement in judgements if judgement.partly)
+    told = ", ".join(
+        f"{counts[verdict]} {words}" + (f" ({partly[verdict]} so far)" if partly[verdict] else "")
+        for verdict, words in COUNTED.items()
+    )
     rows = [[j.claim.says, j.claim.where, j.words] for j in judgements]
     return paragraphs(
         f"Of {len(judgements)} claims of the paper, at this scale: {told}.",

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gapsl.experiments.report.claims import CLAIMS, CONVERGED, GOALS, LONGER, QUESTIONS, judge
+from gapsl.experiments.report.claims import (
+    CLAIMS,
+    CONVERGED,
+    FOR_ITS_BYTES,
+    GOALS,
+    LONGER,
+    QUESTIONS,
+    judge,
+)
 from gapsl.experiments.report.contradictions import CONTRADICTIONS
 from gapsl.experiments.report.evidence import Evidence
 from gapsl.experiments.report.figures import pictures
@@ -38,7 +46,7 @@ def page(evidence: Evidence, folder: str | None) -> str:
     sections = {
         "In short": paragraphs(
             headline(evidence),
-            one_by_one([judge(claim, evidence) for claim in (CONVERGED, LONGER)]),
+            one_by_one([judge(claim, evidence) for claim in (CONVERGED, LONGER, FOR_ITS_BYTES)]),
             in_short(claims),
         ),
         "Table I: accuracy and time": paragraphs(

@@ -1,0 +1,75 @@
+"""Runs with faulty devices: where they are, how they end, and what they tell of the honest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gapsl.diagnosis.wording import listed
+from gapsl.experiments.report.evidence import Evidence, Place, Runs
+from gapsl.experiments.report.measures import Measure, faulty_devices, honest_accuracy, told_apart
+from gapsl.experiments.report.naming import line_name
+from gapsl.experiments.store import Result
+
+KINDS = {
+    "flip": "flipped gradients",
+    "labels": "random labels",
+    "noise": "noise for activations",
+}
+
+
+def fault_places(evidence: Evidence, line: str, kind: str) -> dict[int, Place]:
+    """Return the places of a line by number of faulty devices, none first."""
+    found = {0: Place(line)}
+    for at in evidence.sweep("faults"):
+        name, _, count = at.partition(":")
+        if name == kind:
+            found[int(count)] = Place(line, sweep="faults", at=at)
+    return found
+
+
+def with_most_faults(evidence: Evidence, line: str, kind: str) -> Place | None:
+    """Return the place of the runs with the most faulty devices, None if the scale has none."""
+    places = fault_places(evidence, line, kind)
+    return places[max(places)] if max(places) else None
+
+
+def or_guessing(measure: Measure) -> Measure:
+    """Return a measure of accuracy that takes runs which failed for guessing."""
+
+    def measured(result: Result) -> float | None:
+        return 100 / len(result["label_counts"][0]) if "failed" in result else measure(result)
+
+    return measured
+
+
+honest_or_guessing = or_guessing(honest_accuracy)
+
+
+def by_gradients(result: Result) -> float | None:
+    """Return what the angles between gradients on the server tell."""
+    return told_apart(result, "scores")
+
+
+def by_probes(result: Result) -> float | None:
+    """Return what the angles between the devices' answers to probes tell."""
+    return told_apart(result, "probe_scores")
+
+
+def ends(evidence: Evidence, place: Place, seeds: Collection[int] | None = None) -> str:
+    """Say in which rounds runs of a place failed, of all seeds or of some; nothing if none did."""
+    failed, tried = (_of(runs, seeds) for runs in (evidence.failed(place), evidence.tried(place)))
+    if not failed:
+        return ""
+    rounds = [run["rounds"] for run in failed.values()]
+    some = f" with {len(failed)} of {len(tried)} seeds" if len(failed) < len(tried) else ""
+    return f"{line_name(place.line)} fails{some} in round{'s' if len(rounds) > 1 else ''} {listed(rounds)}"
+
+
+def _of(runs: Runs, seeds: Collection[int] | None) -> Runs:
+    return {seed: run for seed, run in runs.items() if seeds is None or seed in seeds}
+
+
+def faulty_with_most(evidence: Evidence, line: str, kind: str) -> dict[int, tuple[int, ...]]:
+    """Return by seed who is faulty where the most devices are."""
+    place = with_most_faults(evidence, line, kind)
+    return {} if place is None else {s: faulty_devices(run) for s, run in evidence.tried(place).items()}
