@@ -22,7 +22,8 @@ from gapsl.experiments.report.evidence import Evidence, Place
 from gapsl.experiments.report.figures import FIGURES
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.report.page.exclusion import reached, starved
-from gapsl.experiments.report.page.numbers import best
+from gapsl.experiments.report.page.numbers import accuracy_cell, best
+from gapsl.experiments.report.page.pairs import cell
 from gapsl.experiments.report.page.whole import page
 from gapsl.experiments.store import Store
 
@@ -253,6 +254,15 @@ def test_what_the_paper_prints_against_itself() -> None:
         "15.7 points",
     ):
         assert numbers in words
+
+
+def test_readings_stand_beside_ours_with_their_difference(whole: Made, text: str) -> None:
+    evidence = whole.evidence()
+    ours, other = (Place("gapsl", sweep="readings", at=at) for at in ("our reading", "eta 1"))
+    assert len(evidence.runs(other)) == 3
+    assert f"| eta 1 | {accuracy_cell(evidence, other)} | {cell(evidence, other, ours)} |" in text
+    empty = page(Made(REDUCED).evidence(), "figures")
+    assert "it − our reading" in text and "it − our reading" not in empty
 
 
 def test_without_figures_nothing_is_linked(whole: Made) -> None:

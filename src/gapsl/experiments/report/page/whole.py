@@ -20,6 +20,7 @@ from gapsl.experiments.report.page.figures import Gallery
 from gapsl.experiments.report.page.markdown import bullets, paragraphs
 from gapsl.experiments.report.page.missing import missing
 from gapsl.experiments.report.page.pairs import pairs
+from gapsl.experiments.report.page.readings import readings
 from gapsl.experiments.report.page.recommended import recommended
 from gapsl.experiments.report.page.search import search
 from gapsl.experiments.report.page.settings import how_it_was_run
@@ -69,8 +70,9 @@ def page(evidence: Evidence, folder: str | None) -> str:
             "psl-vs-sfl", "angle-vs-alpha", "single-device", "score-vs-accuracy", "leader-vs-single"
         ),
         "How many lead, how many are kept": gallery.show("selection-ratio", "dispersion", "threshold"),
-        "Beyond the paper": gallery.show(
-            "robustness", "separation", "feature-shift", "cost", "length", "fleet", "readings"
+        "Beyond the paper": paragraphs(
+            gallery.show("robustness", "separation", "feature-shift", "cost", "length", "fleet", "readings"),
+            readings(evidence),
         ),
         "The claims, one by one": one_by_one(claims),
         "Where the paper contradicts itself": bullets(CONTRADICTIONS),
