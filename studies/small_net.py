@@ -89,13 +89,21 @@ def chosen(patterns: Sequence[str]) -> list[Run]:
     return [run for run in CATALOGUE if not patterns or any(fnmatch.fnmatch(run.name, p) for p in patterns)]
 
 
+def seeds_of(text: str) -> list[int]:
+    """Read seeds with commas between them."""
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds; write 0,1,2") from None
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     summary, _, _ = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser("studies.small_net", description=summary)
     parser.add_argument("--data-dir", help="the folder with CIFAR-10, or where it is downloaded to")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these runs; * is a wildcard")
-    parser.add_argument("--seeds", default="0", help="for example 0,1,2")
+    parser.add_argument("--seeds", type=seeds_of, default=[0], help="for example 0,1,2")
     parser.add_argument("--rounds", type=int, default=600)
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", action="store_true", help="write the page from what is stored and stop")
@@ -118,14 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         torch.set_num_threads(1)
         source = small_pictures(load_source("cifar10", data_dir=options.data_dir))
-        seeds = [int(seed) for seed in options.seeds.split(",")]
-        run_all(runs, source, seeds=seeds, rounds=options.rounds, path=RESULTS)
+        run_all(runs, source, seeds=options.seeds, rounds=options.rounds, path=RESULTS)
 
 
 if __name__ == "__main__":
     try:
         main()
     except InputError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
     except BrokenPipeError:  # whoever reads it, `head` for example, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

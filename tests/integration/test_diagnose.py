@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -251,11 +252,16 @@ def test_what_is_not_a_run_is_refused_with_the_reason(
     file.write_text("somebody's", encoding="utf-8")
     empty = tmp_path / "empty"
     empty.mkdir()
-    unborn, damaged, foreign = tmp_path / "unborn", tmp_path / "damaged", tmp_path / "foreign"
-    for folder in (unborn, damaged, foreign):
+    names = ("unborn", "damaged", "foreign", "changed")
+    unborn, damaged, foreign, changed = (tmp_path / name for name in names)
+    for folder in (unborn, damaged, foreign, changed):
         shutil.copytree(trained("0.2", "--method", "sfl", "--partition", "iid"), folder)
     (unborn / "records.jsonl").unlink()
     (damaged / "records.jsonl").write_text('{"round": 1}\n', encoding="utf-8")
+    records = (changed / "records.jsonl").read_text(encoding="utf-8")
+    loss = re.sub(r'"loss": ?[0-9.]+', '"loss": "x"', records)
+    assert loss != records
+    (changed / "records.jsonl").write_text(loss, encoding="utf-8")
     (foreign / "config.yaml").write_text("answer: 42\n", encoding="utf-8")
     for path, words in (
         (tmp_path / "nowhere", ["there is no folder", "check the path"]),
@@ -263,6 +269,7 @@ def test_what_is_not_a_run_is_refused_with_the_reason(
         (empty, ["has no run in it", "gapsl train"]),
         (unborn, ["has no rounds yet", "gapsl resume"]),
         (damaged, ["records.jsonl is not what gapsl writes"]),
+        (changed, ["records.jsonl is not what gapsl writes", "'x' is not a number"]),
         (foreign, ["names no method"]),
     ):
         for args in ([], ["--json"]):

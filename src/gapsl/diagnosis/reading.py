@@ -67,20 +67,20 @@ def read_round(record: Mapping[str, Any]) -> Round:
     return Round(
         number=int(record["round"]),
         epoch=float(record["epoch"]),
-        loss=record["loss"],
+        loss=number(record["loss"]),
         losses=losses,
         skipped=frozenset(int(device) for device in record["skipped"]),
         norms=None if norms is None else numbers(norms),
         kept=None if kept is None else frozenset(int(device) for device in kept),
         scores=read_scores(record, sorted(losses)),
-        dispersion=record.get("dispersion"),
-        angle=record.get("angle_mean"),
+        dispersion=number(record.get("dispersion")),
+        angle=number(record.get("angle_mean")),
         averaged=bool(record.get("averaged")),
         seconds=dict(record["seconds"]),
         sent=sum(record["bytes_sent"]),
         received=sum(record["bytes_received"]),
         evaluation=None if found is None else read_evaluation(found),
-        apart=record.get("apart"),
+        apart=number(record.get("apart")),
         probe_scores=numbers(record.get("probe_scores", {})),
         probe_leaders=None if leaders is None else frozenset(int(device) for device in leaders),
         absent=frozenset(int(device) for _, device in record.get("absent", ())),
@@ -114,7 +114,17 @@ def read_scores(record: Mapping[str, Any], devices: list[int]) -> dict[int, floa
 
 def numbers(found: Mapping[Any, float | None]) -> dict[int, float]:
     """Return numbers by device without those that were not finite, which a record has as null."""
-    return {int(device): value for device, value in found.items() if value is not None}
+    known = {int(device): number(value) for device, value in found.items()}
+    return {device: value for device, value in known.items() if value is not None}
+
+
+def number(value: Any) -> float | None:
+    """Return a number of a record, which has null for one that was not finite; refuse what is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
 
 
 def scheduled(settings: Mapping[str, Any], last: Round) -> int:

@@ -439,6 +439,9 @@ def test_what_the_command_line_lists_and_writes(tmp_path, monkeypatch, capsys):
     assert "psl-prior-1e-3" in listed and "frozen " in listed and "sfl" not in listed
     with pytest.raises(InputError, match="no run 'psl'"):
         small_net.main(["--only", "psl"])
+    with pytest.raises(SystemExit, match="2"):
+        small_net.main(["--seeds", "x"])
+    assert "'x' is no list of seeds; write 0,1,2" in capsys.readouterr().err
     monkeypatch.setattr(small_net, "RESULTS", tmp_path / "results.jsonl")
     monkeypatch.setattr(small_net, "PAGE", tmp_path / "study.md")
     with pytest.raises(InputError, match="no results"):
