@@ -146,7 +146,7 @@ class Fleet:
     def arrange(self, name: str, fault: str) -> Path:
         """Let a fault happen once to a process that is not started yet; returns the file that says it has."""
         marker = self.folder / f"{name}-{fault}"
-        self.environments[name] = {faults.FAULT: fault, faults.MARKER: str(marker)}
+        self.environments[name] = faults.arranged(fault, marker)
         return marker
 
     def pause(self, name: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from gapsl.diagnosis.wording import listed
-from gapsl.experiments.report.evidence import Evidence, Place, Runs
-from gapsl.experiments.report.measures import Measure, faulty_devices, honest_accuracy, told_apart
+from gapsl.experiments.report.evidence import Evidence, Place
+from gapsl.experiments.report.measures import faulty_devices, honest_accuracy, told_apart
 from gapsl.experiments.report.naming import line_name
 from gapsl.experiments.store import Result
 
@@ -33,16 +31,9 @@ def with_most_faults(evidence: Evidence, line: str, kind: str) -> Place | None:
     return places[max(places)] if max(places) else None
 
 
-def or_guessing(measure: Measure) -> Measure:
-    """Return a measure of accuracy that takes runs which failed for guessing."""
-
-    def measured(result: Result) -> float | None:
-        return 100 / len(result["label_counts"][0]) if "failed" in result else measure(result)
-
-    return measured
-
-
-honest_or_guessing = or_guessing(honest_accuracy)
+def honest_or_guessing(result: Result) -> float | None:
+    """Return the mean accuracy of the honest devices, that of guessing if the run failed."""
+    return 100 / len(result["label_counts"][0]) if "failed" in result else honest_accuracy(result)
 
 
 def by_gradients(result: Result) -> float | None:
@@ -55,18 +46,14 @@ def by_probes(result: Result) -> float | None:
     return told_apart(result, "probe_scores")
 
 
-def ends(evidence: Evidence, place: Place, seeds: Collection[int] | None = None) -> str:
-    """Say in which rounds runs of a place failed, of all seeds or of some; nothing if none did."""
-    failed, tried = (_of(runs, seeds) for runs in (evidence.failed(place), evidence.tried(place)))
+def ends(evidence: Evidence, place: Place) -> str:
+    """Say in which rounds runs of a place failed; nothing if none did."""
+    failed, tried = evidence.failed(place), evidence.tried(place)
     if not failed:
         return ""
     rounds = [run["rounds"] for run in failed.values()]
     some = f" with {len(failed)} of {len(tried)} seeds" if len(failed) < len(tried) else ""
     return f"{line_name(place.line)} fails{some} in round{'s' if len(rounds) > 1 else ''} {listed(rounds)}"
-
-
-def _of(runs: Runs, seeds: Collection[int] | None) -> Runs:
-    return {seed: run for seed, run in runs.items() if seeds is None or seed in seeds}
 
 
 def faulty_with_most(evidence: Evidence, line: str, kind: str) -> dict[int, tuple[int, ...]]:

@@ -81,7 +81,8 @@ def mean_of(values: Values, shared: Values) -> float:
 
 def failures(evidence: Evidence, compared: Values, *places: Place) -> list[str]:
     """Say which runs failed of those that are compared."""
-    return [words for place in places if (words := ends(evidence, place, compared))]
+    shared = evidence.restricted(compared)
+    return [words for place in places if (words := ends(shared, place))]
 
 
 def separates(evidence: Evidence) -> Sequence[Part]:
