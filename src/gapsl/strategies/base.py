@@ -154,8 +154,7 @@ class Parallel(Strategy):
             return Outcome(replies, {}, skipped)
         gradients = rows if len(good) == len(rows) else rows[good]
         outcome = combine(contributions, gradients)
-        for contribution in contributions:
-            self.server.running.update(contribution.statistics)
+        self.server.running.update([contribution.statistics for contribution in contributions])
         return Outcome(
             {**replies, **outcome.replies},
             outcome.losses,

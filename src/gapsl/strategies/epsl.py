@@ -133,9 +133,10 @@ class Epsl(Psl):
         return self._mean([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
 
     def _mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
-        """Return the devices' mean, weighted by their amounts of data."""
-        samples = [self.setting.devices[device].samples for device in devices]
+        """Return the devices' mean, in which they count as they do in the round's loss."""
         total = torch.zeros_like(tensors[0])
-        for tensor, count in zip(tensors, samples, strict=True):
-            total.add_(tensor.detach(), alpha=count / sum(samples))
+        for device, tensor in zip(devices, tensors, strict=True):
+            by_data = self.setting.reduction == "samples"
+            share = 1 / (self.divisor(device, devices) if by_data else len(devices))
+            total.add_(tensor.detach(), alpha=share)
         return total

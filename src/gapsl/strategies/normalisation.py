@@ -15,8 +15,9 @@ Statistics = list[tuple[Tensor, Tensor]]  # a layer's batch mean and (unbiased) 
 class RunningStatistics:
     """The running buffers of a model's BatchNorm layers, updated when we say and not as passes happen.
 
-    Each device's pass normalises with that device's batch. The running buffers change after the round,
-    in device-id order, whatever order uploads arrived in; further passes of a round never touch them.
+    Each device's pass normalises with that device's batch. The running buffers change once after the round,
+    by its batches taken together, whatever order uploads arrived in; further passes of a round never touch
+    them.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -46,9 +47,10 @@ class RunningStatistics:
                 layer.running_mean, layer.running_var = mean, variance
                 layer.num_batches_tracked, layer.momentum = count, momentum
 
-    def update(self, statistics: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Move the running buffers by one batch's statistics."""
-        for layer, (mean, variance) in zip(self._layers, statistics, strict=True):
+    def update(self, batches: Sequence[Statistics]) -> None:
+        """Move the running buffers once, by the statistics of these batches, which are equally large."""
+        for layer, *each in zip(self._layers, *batches, strict=True):
+            mean, variance = together(each)
             assert layer.running_mean is not None and layer.running_var is not None
             assert layer.num_batches_tracked is not None
             layer.num_batches_tracked.add_(1)
@@ -57,3 +59,10 @@ class RunningStatistics:
                 momentum = 1.0 / float(layer.num_batches_tracked)
             layer.running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
             layer.running_var.mul_(1 - momentum).add_(variance, alpha=momentum)
+
+
+def together(batches: Statistics) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of equally large batches as one, by the law of total variance."""
+    means = torch.stack([mean for mean, _ in batches])
+    variances = torch.stack([variance for _, variance in batches])
+    return means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)

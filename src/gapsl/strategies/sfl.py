@@ -64,7 +64,7 @@ class ClientAveraging(Strategy):
         """Take a server step on one device's gradient and return its gradient at the cut."""
         self.active.add(contribution.device)
         passes.half.step(round, contribution.gradient)
-        passes.running.update(contribution.statistics)
+        passes.running.update([contribution.statistics])
         return Reply(contribution.activation_gradient)
 
     def state(self) -> dict[str, Any]:

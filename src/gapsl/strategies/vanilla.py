@@ -51,7 +51,7 @@ class Vanilla(Strategy):
         if not contribution.finite:
             return Outcome({upload.device: nothing(upload)}, {}, (upload.device,))
         self.server.half.step(round, contribution.gradient)
-        self.server.running.update(contribution.statistics)
+        self.server.running.update([contribution.statistics])
         return Outcome(
             {upload.device: Reply(contribution.activation_gradient)}, {upload.device: contribution.loss}
         )

@@ -142,7 +142,9 @@ class Config(BaseModel):
         1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
     )
     faults: str = Field(
-        "none", description="devices that misbehave: flip:N (gradients), labels:N (random) or noise:N"
+        "none",
+        description="devices that misbehave: flip:N (gradients), labels:N (random), permute:N (labels), "
+        "noise:N or scale:N (activations)",
     )
 
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")

@@ -16,7 +16,8 @@ from gapsl.strategies.passes import Loss
 from gapsl.streams import random_subset, torch_stream
 from gapsl.training.device import NO_LABEL, Device
 
-Kind = Literal["flip", "labels", "noise"]
+Kind = Literal["flip", "labels", "permute", "noise", "scale"]
+TOO_LONG = 100.0  # how many times the activations of `scale` are too long
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,23 @@ def make_faults(spec: str, *, devices: int, seed: int) -> Faults | None:
 
 
 class FlippedLoss:
-    """A loss whose sign is turned for some devices, so that all their gradients point the wrong way."""
+    """A loss whose gradients, and nothing else, point the wrong way for some devices."""
 
     def __init__(self, loss: Loss, devices: Collection[int]) -> None:
         self.loss, self.devices = loss, frozenset(devices)
 
     def __call__(self, logits: Tensor, labels: Tensor, device: int) -> Tensor:
-        """Return the loss, or its negative."""
+        """Return the loss, with its gradient or the opposite of it."""
         found = self.loss(logits, labels, device)
-        return -found if device in self.devices else found
+        return 2 * found.detach() - found if device in self.devices else found
 
 
 class FaultyDevice(Device):
-    """A device that sends random labels, or noise of the activations' mean and deviation."""
+    """A device that spoils what it sends.
+
+    Labels become random, or each the next class; activations become noise of their mean and deviation, or
+    a hundred times too long.
+    """
 
     def __init__(self, healthy: Device, kind: Kind, classes: int) -> None:
         super().__init__(**healthy.parts())
@@ -61,11 +66,19 @@ class FaultyDevice(Device):
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut, and spoil what is sent."""
         upload = super().forward(round, turn, learn=learn)
+        if self.kind == "scale":
+            return replace(upload, activations=upload.activations * TOO_LONG)
+        if self.kind == "permute":
+            return self._labelled(upload, (upload.labels + 1) % self.classes)
         generator = torch_stream(self.seed, "fault", self.id, round, turn)
         if self.kind == "labels":
             labels = torch.randint(self.classes, upload.labels.shape, generator=generator)
-            probes = upload.labels == NO_LABEL
-            return replace(upload, labels=torch.where(probes, upload.labels, labels.to(upload.labels)))
+            return self._labelled(upload, labels.to(upload.labels))
         noise = torch.randn(upload.activations.shape, generator=generator).to(upload.activations)
         spread, middle = upload.activations.std(), upload.activations.mean()
         return replace(upload, activations=noise * spread + middle)
+
+    def _labelled(self, upload: Upload, labels: Tensor) -> Upload:
+        """Return an upload with other labels; probes have none."""
+        probes = upload.labels == NO_LABEL
+        return replace(upload, labels=torch.where(probes, upload.labels, labels))

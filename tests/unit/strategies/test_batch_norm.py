@@ -1,6 +1,7 @@
-"""BatchNorm on the server: each device's own batch, running buffers in device-id order after the round."""
+"""BatchNorm on the server: each device's own batch, running buffers moved once after the round."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,13 +19,23 @@ def layer_of(strategy):
 
 
 def expected_running(model, uploads):
-    """What torch's own layer makes of the devices' batches, one after another in ascending id."""
+    """The layer after one step towards the round's mean and variance, those between devices included."""
     model = copy.deepcopy(model).train()
-    with torch.no_grad():
-        for upload in sorted(uploads, key=lambda u: u.device):
-            model(upload.activations)
     (layer,) = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d)]
-    return layer
+    untouched = copy.deepcopy(layer)
+    inputs = []
+    layer.register_forward_hook(lambda module, given, result: inputs.append(given[0]))
+    with torch.no_grad():
+        for upload in uploads:
+            model(upload.activations)
+        untouched.num_batches_tracked += 1
+        momentum = untouched.momentum or 1 / untouched.num_batches_tracked
+        whole = torch.cat([batch.mean(dim=0, keepdim=True) for batch in inputs])
+        within = sum(batch.var(dim=0) for batch in inputs) / len(inputs)
+        between = ((whole - whole.mean(dim=0)) ** 2).mean(dim=0)
+        untouched.running_mean.lerp_(whole.mean(dim=0), float(momentum))
+        untouched.running_var.lerp_(within + between, float(momentum))
+    return untouched
 
 
 def fingerprint(layer):
@@ -33,13 +44,34 @@ def fingerprint(layer):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", PARALLEL)
-def test_running_buffers_move_by_each_device_s_batch_in_ascending_id(name, reverse):
+def test_running_buffers_move_once_by_all_devices_batches_together(name, reverse):
     model, uploads = server_named("batch-norm"), uploads_for("batch-norm")
     strategy = method(name, model, **SETTINGS[name])
     play(strategy, uploads[::-1] if reverse else uploads)
     for found, wanted in zip(
         fingerprint(layer_of(strategy)), fingerprint(expected_running(model, uploads)), strict=True
     ):
+        assert torch.allclose(found, wanted, rtol=1e-13)
+
+
+def test_what_differs_between_devices_counts_in_the_variance():
+    model = server_named("batch-norm")
+    uploads = uploads_for("batch-norm")
+    shifted = [replace(u, activations=u.activations + 10 * u.device) for u in uploads]
+    together, apart = method("psl", model), method("psl", model)
+    play(together, uploads)
+    play(apart, shifted)
+    assert (layer_of(apart).running_var > layer_of(together).running_var).all()
+
+
+def test_one_device_alone_moves_them_as_torch_does():
+    model, upload = server_named("batch-norm"), uploads_for("batch-norm")[0]
+    strategy = method("psl", model)
+    play(strategy, [upload])
+    with torch.no_grad():
+        model.train()(upload.activations)
+    (layer,) = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d)]
+    for found, wanted in zip(fingerprint(layer_of(strategy)), fingerprint(layer), strict=True):
         assert torch.allclose(found, wanted, rtol=1e-14)
 
 
@@ -85,7 +117,7 @@ def test_statistics_of_the_running_buffers_do_not_enter_training():
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.37, None])
-def test_the_update_is_torch_s_own_for_any_momentum(momentum):
+def test_they_move_once_per_round_at_any_momentum(momentum):
     model = mlp(nn.BatchNorm1d(7, momentum=momentum)).double()
     strategy = method("psl", model)
     for t in (1, 2):

@@ -56,46 +56,57 @@ def back(model, activations, last):
     return torch.cat([g.flatten() for g in on_weights]), on_activations
 
 
-def weighted(tensors):
-    return sum(n / sum(SAMPLES) * t for n, t in zip(SAMPLES, tensors, strict=True))
+REDUCTIONS = ["mean", "sum", "samples"]
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_hidden_mean_back_propagates_once_through_the_weighted_mean_activations(reduction):
+def shares(reduction):
+    """How much each device counts among all: alike, unless they count by their data."""
+    return [n / sum(SAMPLES) if reduction == "samples" else 1 / len(SAMPLES) for n in SAMPLES]
+
+
+def weights_in_loss(reduction):
+    """What multiplies each device's loss in the round's."""
+    return [1.0] * len(SAMPLES) if reduction == "sum" else shares(reduction)
+
+
+def combined(weights, tensors):
+    return sum(weight * tensor for weight, tensor in zip(weights, tensors, strict=True))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_hidden_mean_back_propagates_once_through_the_mean_activations(reduction):
     model, uploads = server_named("tanh"), uploads_for("tanh")
     epsl = method("epsl", model, samples=SAMPLES, phi=0.5, reduction=reduction)
     outcome = play(epsl, uploads)
     last = last_layer_gradients(model, uploads)
-    shared, n = 3, len(uploads)
-    averaged = weighted([g[:shared] for g in last])
-    once, broadcast = back(model, weighted([u.activations[:shared] for u in uploads]), averaged)
+    shared, share, weight = 3, shares(reduction), weights_in_loss(reduction)
+    averaged = combined(share, [g[:shared] for g in last])
+    once, broadcast = back(model, combined(share, [u.activations[:shared] for u in uploads]), averaged)
     own = [back(model, u.activations[shared:], g[shared:]) for u, g in zip(uploads, last, strict=True)]
-    # At PSL's scale: the averaged rows count as if each of the n devices had sent them.
-    scale = 1 / n if reduction == "mean" else 1.0
-    step = scale * (n * once + sum(g for g, _ in own))
+    # At PSL's scale: the averaged rows count as if each of the devices had sent them.
+    step = sum(weight) * once + combined(weight, [g for g, _ in own])
     assert torch.allclose(flat(model) - weights(epsl), step, rtol=1e-11, atol=1e-14)
-    for upload, (_, rest) in zip(uploads, own, strict=True):
+    for upload, scale, (_, rest) in zip(uploads, weight, own, strict=True):
         expected = scale * torch.cat([broadcast, rest])
         assert torch.allclose(outcome.replies[upload.device].gradient, expected, rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_hidden_per_device_uses_each_device_s_own_and_averages_at_the_cut(reduction):
     model, uploads = server_named("tanh"), uploads_for("tanh")
     epsl = method("epsl", model, samples=SAMPLES, phi=0.5, hidden="per-device", reduction=reduction)
     outcome = play(epsl, uploads)
     last = last_layer_gradients(model, uploads)
-    shared, n = 3, len(uploads)
-    averaged = weighted([g[:shared] for g in last])
+    shared, share, weight = 3, shares(reduction), weights_in_loss(reduction)
+    averaged = combined(share, [g[:shared] for g in last])
     passes = [
         back(model, u.activations, torch.cat([averaged, g[shared:]]))
         for u, g in zip(uploads, last, strict=True)
     ]
-    scale = 1 / n if reduction == "mean" else 1.0
-    step = scale * sum(g for g, _ in passes)
+    step = combined(weight, [g for g, _ in passes])
     assert torch.allclose(flat(model) - weights(epsl), step, rtol=1e-11, atol=1e-14)
-    broadcast = weighted([z[:shared] for _, z in passes])
-    for upload, (_, z) in zip(uploads, passes, strict=True):
+    broadcast = combined(share, [z[:shared] for _, z in passes])
+    for upload, scale, (_, z) in zip(uploads, weight, passes, strict=True):
         expected = scale * torch.cat([broadcast, z[shared:]])
         assert torch.allclose(outcome.replies[upload.device].gradient, expected, rtol=1e-11, atol=1e-15)
 
