@@ -10,11 +10,12 @@ export OMP_NUM_THREADS := 1
 help:             ## Show what can be made.
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gapsl needs Python 3.11 or newer; run: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./reproduction
 	touch $@
 
 demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (about a minute).
@@ -51,10 +52,10 @@ benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation
 	$(BIN)/python benchmarks/round.py
 
 # Messages of this protoc load on protobuf 6.33 and 7; newer ones refuse 6.
-proto:            ## Generate the messages of src/gapsl/net/wire.proto again.
+proto:            ## Generate the messages of src/gapsl/network/protocol/wire.proto again.
 	$(PYTHON) -m venv $(VENV)/proto
 	$(VENV)/proto/bin/pip install --quiet grpcio-tools==1.81.1
-	$(VENV)/proto/bin/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src gapsl/net/wire.proto
+	$(VENV)/proto/bin/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src gapsl/network/protocol/wire.proto
 
 clean:            ## Remove what was built; runs/ stays.
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 import gapsl
 from gapsl.models import Split
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.codec import decode, describe
-from gapsl.net.settings import CODECS
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import decode, describe
+from gapsl.network.protocol.settings import CODECS
 
 CUT: dict[str, Any] = {"classes": 10, "input_shape": (3, 32, 32), "cut": 4, "width": 0.125, "norm": "group"}
 SETTINGS: dict[str, Any] = {

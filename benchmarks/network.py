@@ -34,24 +34,24 @@ import torch
 from torch import Tensor
 
 import gapsl
-from gapsl.api import compose
+from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.remote import RemoteFleet
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.agent import Agent
-from gapsl.net.agreed import Agreed
-from gapsl.net.closing import Closing
-from gapsl.net.identity.authority import Authority
-from gapsl.net.identity.credentials import device_credentials, server_credentials
-from gapsl.net.memory import Memory
-from gapsl.net.roster import PROTOCOL, Roster
-from gapsl.net.service import Service, serve
-from gapsl.net.session import Inbox
-from gapsl.net.settings import make_network
-from gapsl.net.shared import shared_place
-from gapsl.serving import Listening, train_remotely
-from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.training.environment import describe_environment
-from gapsl.training.observers import Observer
+from gapsl.network.device.agent import Agent
+from gapsl.network.device.shared import shared_place
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.contract import Agreed
+from gapsl.network.protocol.settings import make_network
+from gapsl.network.server.fleet_state import Memory
+from gapsl.network.server.roster import PROTOCOL, Roster
+from gapsl.network.server.round_policy import Closing
+from gapsl.network.server.service import Service, serve
+from gapsl.network.server.session import Inbox
+from gapsl.network.tls.authority import Authority
+from gapsl.network.tls.credentials import device_credentials, server_credentials
+from gapsl.run.api import compose
+from gapsl.run.environment import describe_environment
+from gapsl.run.observers import Observer
+from gapsl.run.serve import Listening, train_remotely
 
 SIZE = 8 << 20
 BLOCKS, REPEAT, WARM = 5, 10, 3

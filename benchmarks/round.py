@@ -24,11 +24,11 @@ import torch.nn.functional as F
 
 from gapsl.data import ArraySamples, Source
 from gapsl.models import Split
-from gapsl.simulation import prepare
-from gapsl.training.config import make_config, preset
-from gapsl.training.environment import describe_environment
-from gapsl.training.loop import Training
-from gapsl.training.observers import Observer
+from gapsl.run.build import prepare
+from gapsl.run.config import make_config, preset
+from gapsl.run.environment import describe_environment
+from gapsl.run.loop import Training
+from gapsl.run.observers import Observer
 
 LIMITS = {"psl": 1.05, "gapsl none": 1.10, "gapsl finite": 1.2, "gapsl exact": 3.5}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 import gapsl
-from gapsl.strategies import Contribution, Outcome
+from gapsl.methods import Contribution, Outcome
 
 
 class LevelPsl(gapsl.Parallel):

@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapsl.diagnosis.wording import capital
-from gapsl.experiments.report.claims.comparing import told
-from gapsl.experiments.report.claims.deciding import State, above_zero
-from gapsl.experiments.report.spread import ENOUGH, Values, minus
+from gapsl_reproduction.report.claims.comparing import told
+from gapsl_reproduction.report.claims.deciding import State, above_zero
+from gapsl_reproduction.report.spread import ENOUGH, Values, minus
+
+from gapsl.analysis.diagnosis.wording import capital
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
+from gapsl.common.errors import InputError
 from gapsl.data import Source, load_source
-from gapsl.errors import InputError
-from gapsl.training.environment import describe_environment
+from gapsl.run.environment import describe_environment
 from studies.page import write_page
 from studies.runs import CATALOGUE, Run
 from studies.task import Setting, small_pictures

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gapsl.data import ArraySamples, Source
-from gapsl.strategies.balance import BalancedCrossEntropy
-from gapsl.strategies.calibration import log_frequencies
+from gapsl.options.balance import BalancedCrossEntropy
+from gapsl.options.calibration import log_frequencies
 from studies.runs import Loss
 
 PICTURES, HELD_OUT = 22_000, 2_000

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gapsl.common.streams import global_stream, random_subset, torch_stream
 from gapsl.data import Batches, Source, make_evaluation_transform, make_partition
 from gapsl.data.probes import Probes
 from gapsl.data.transform import crop_flip
-from gapsl.halves import Half, average, weights_of
-from gapsl.strategies.common_ground import apart, leader_of, members_of, pulls, scores_of
-from gapsl.streams import global_stream, random_subset, torch_stream
-from gapsl.training.meeting import learn_and_meet
+from gapsl.device.probe_alignment import learn_and_meet
+from gapsl.models.half import Half, average, weights_of
+from gapsl.options.probes import apart, leader_of, members_of, pulls, scores_of
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
 from studies.task import FAST, Losses, Setting, build

@@ -2,12 +2,12 @@
 
 __version__ = "0.1.0"
 
-from gapsl.api import resume, train, trained
+from gapsl.common.errors import GapslError, InputError, TrainingStopped
 from gapsl.data import Source, load_source, make_partition
-from gapsl.errors import GapslError, InputError, TrainingStopped
+from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
 from gapsl.models import Split, build_model, check_cut, register_model, split
-from gapsl.strategies import METHODS, Parallel, Parameters, Strategy, register_method
-from gapsl.training.observers import Observer
+from gapsl.run.api import resume, train, trained
+from gapsl.run.observers import Observer
 
 __all__ = [
     "METHODS",

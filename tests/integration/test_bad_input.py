@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Runs
 from faults import arranged
 from processes import (
     TINY,
@@ -27,6 +26,7 @@ from processes import (
 from torch.utils.data import TensorDataset
 
 import gapsl
+from conftest import Runs
 
 SMALL: dict[str, Any] = {"model": "mlp", "devices": 3, "rounds": 2, "batch_size": 4}
 

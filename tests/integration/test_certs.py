@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from processes import Ended, Launcher, contents
 
-from gapsl.net.identity.authority import Authority
-from gapsl.net.identity.layout import authority_files, files_of
-from gapsl.net.identity.rehearsal import rehearse
+from gapsl.network.tls.authority import Authority
+from gapsl.network.tls.layout import authority_files, files_of
+from gapsl.network.tls.rehearsal import rehearse
 
 Command = Callable[..., Ended]
 
@@ -133,7 +133,7 @@ def test_what_is_refused(certs: Command, tmp_path: Path) -> None:
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from gapsl.net.identity.authority import Authority
+from gapsl.network.tls.authority import Authority
 
 template, place = map(Path, sys.argv[1:])
 THINGS = {

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 import typer.main
-from conftest import Runs
 from processes import ENVIRONMENT, TINY, Launcher, fresh, records_of, result_of, weights_of
 from rich.cells import cell_len
 
 import gapsl
-from gapsl.api import compose
+from conftest import Runs
 from gapsl.cli.main import app
-from gapsl.strategies.registry import METHODS
-from gapsl.training.config import preset
+from gapsl.methods.registry import METHODS
+from gapsl.run.api import compose
+from gapsl.run.config import preset
 
 ESCAPE = "\x1b"
 KNOWN_METHODS = dict(METHODS)  # before any test registers one of its own

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import Runs
 from faults import arranged
 from processes import (
     TINY,
@@ -21,6 +20,8 @@ from processes import (
     weights_of,
     workers_of,
 )
+
+from conftest import Runs
 
 
 def checkpoints(folder: Path) -> list[str]:

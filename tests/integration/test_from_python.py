@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 import gapsl
-from gapsl.strategies import Contribution, Outcome
+from gapsl.methods import Contribution, Outcome
 
 # Small enough to take a tenth of a second.
 SMALL: dict[str, Any] = {

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Runs
 from faults import arranged
 from processes import TINY, Command, Launcher, records_of, result_of, rounds_done, timeless
+
+from conftest import Runs
 
 # Everything that has a state of its own: dropout, BatchNorm, who takes part, momentum, AdamW, hand-overs.
 VARIANTS = {

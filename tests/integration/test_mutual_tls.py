@@ -12,12 +12,12 @@ import pytest
 from authorities import LONG_AGO, expired_device, pair_of
 from cryptography import x509
 
-from gapsl.errors import InputError
-from gapsl.net.identity.authority import Authority
-from gapsl.net.identity.certificates import JOINING, Pair, new_ca, new_device, new_leaf, new_server
-from gapsl.net.identity.credentials import channel_credentials, device_credentials, server_credentials
-from gapsl.net.identity.layout import Files, authority_files
-from gapsl.net.identity.peers import Peers, Unidentified
+from gapsl.common.errors import InputError
+from gapsl.network.tls.authority import Authority
+from gapsl.network.tls.certificates import JOINING, Pair, new_ca, new_device, new_leaf, new_server
+from gapsl.network.tls.credentials import channel_credentials, device_credentials, server_credentials
+from gapsl.network.tls.layout import Files, authority_files
+from gapsl.network.tls.peers import Peers, Unidentified
 
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)
 

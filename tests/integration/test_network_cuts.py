@@ -15,7 +15,7 @@ from network import SMALL, Served
 from processes import wait_until
 
 import gapsl
-from gapsl.api import compose
+from gapsl.run.api import compose
 
 
 class Cutter:

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.integration.network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
 import gapsl
-from gapsl.api import compose
+from gapsl.analysis.diagnosis import diagnose, read_evidence
+from gapsl.analysis.table import title
+from gapsl.common.errors import GapslError, InputError
 from gapsl.data import load_source
-from gapsl.diagnosis import diagnose, read_evidence
-from gapsl.errors import GapslError, InputError
 from gapsl.fleets import remote
-from gapsl.net import correspondence
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.own import own_place
-from gapsl.net.place import DataPlace
-from gapsl.net.shared import shared_place
-from gapsl.reports.table import title
-from gapsl.training.evaluation import _from_counts
-from gapsl.training.folder import RunFolder
-from gapsl.training.observers import Observer
-from tests.integration.network import SMALL, Devices, Served, parameter_server, trained_over_loopback
+from gapsl.network.device.device_data import DataPlace
+from gapsl.network.device.own import own_place
+from gapsl.network.device.shared import shared_place
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.server import dispatcher as correspondence
+from gapsl.run.api import compose
+from gapsl.run.evaluation import _from_counts
+from gapsl.run.folder import RunFolder
+from gapsl.run.observers import Observer
 
 OWN: dict[str, Any] = {key: SMALL[key] for key in ("model", "width", "devices", "batch_size")}
 OWN |= {"method": "psl", "rounds": 40, "server_optimizer": {"lr": 0.05}, "device_optimizer": {"lr": 0.05}}
@@ -239,8 +239,8 @@ def test_labels_that_stay_on_the_device_are_never_sent(
             heard.append(read(data))
         return message
 
-    from gapsl.net import session
-    from gapsl.net.messages import deserialize
+    from gapsl.network.protocol.serialization import deserialize
+    from gapsl.network.server import session
 
     monkeypatch.setattr(session, "deserialize", listened)
     config = compose(words={**OWN, "dataset": DESCRIBED, "labels": "device"})

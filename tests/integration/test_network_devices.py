@@ -11,12 +11,12 @@ from typing import Any
 from network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
 import gapsl
-from gapsl.api import compose
-from gapsl.net.agent import Patience
-from gapsl.net.settings import make_network
-from gapsl.serving import Listening, train_remotely
-from gapsl.training.config import Config
-from gapsl.training.observers import Observer
+from gapsl.network.device.agent import Patience
+from gapsl.network.protocol.settings import make_network
+from gapsl.run.api import compose
+from gapsl.run.config import Config
+from gapsl.run.observers import Observer
+from gapsl.run.serve import Listening, train_remotely
 
 NAMES = ("device-0", "device-1", "device-2")
 

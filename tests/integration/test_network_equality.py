@@ -10,9 +10,9 @@ from network import SMALL, parameter_server, trained_over_loopback
 from processes import records_of
 
 import gapsl
-from gapsl.api import compose
-from gapsl.strategies.registry import METHODS
-from gapsl.training.config import preset
+from gapsl.methods.registry import METHODS
+from gapsl.run.api import compose
+from gapsl.run.config import preset
 
 # What takes how long differs, and where no parameter server is nobody may see halves.
 OTHERWISE = ("seconds", "merged")

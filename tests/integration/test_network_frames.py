@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from network import channel_to, hello
 from processes import Launcher, memory_of, records_of, rounds_done, weights_of
 
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.agent import commands
-from gapsl.net.member import Member, Workplace
-from gapsl.net.messages import serialize
-from gapsl.net.shared import shared_place
-from gapsl.net.store import Store
+from gapsl.network.device.agent import commands
+from gapsl.network.device.member import Member, Workplace
+from gapsl.network.device.shared import shared_place
+from gapsl.network.device.store import Store
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.serialization import serialize
 
 LAST = "device-2"  # the one that visitors say they are
 GROWTH = 24 << 20  # bytes that the server's memory may grow by; mistakes announce up to 2**63

@@ -15,7 +15,7 @@ import pytest
 from fleet import PARAMETERS, SERVER, Fleet, free_port
 from processes import ENVIRONMENT, Launcher, records_of, rounds_done, wait_until, weights_of
 
-from gapsl.training.checkpoint import round_of
+from gapsl.run.checkpoint import round_of
 
 Record = dict[str, Any]
 

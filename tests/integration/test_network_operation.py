@@ -19,8 +19,8 @@ from processes import Ended, Launcher, contents, records_of, rounds_done, strict
 
 from gapsl.cli.fleet import up
 from gapsl.cli.parameter_server import parameter_server
-from gapsl.errors import InputError
-from gapsl.fleets.processes import Processes, began
+from gapsl.common.errors import InputError
+from gapsl.network.processes import Processes, began
 
 # --- up, status, down
 

@@ -10,7 +10,7 @@ import pytest
 from fleet import PARAMETERS, SERVER, Fleet
 from processes import Launcher, result_of
 
-from gapsl.strategies.registry import METHODS
+from gapsl.methods.registry import METHODS
 
 TOLD: dict[str, dict[str, Any]] = {
     "gapsl": {"method": "gapsl"},

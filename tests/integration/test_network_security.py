@@ -19,15 +19,15 @@ from network import SMALL, Devices, Served, answers, channel_to, hello, paramete
 from processes import Launcher, memory_of, wait_until, weights_of
 
 import gapsl
-from gapsl.api import compose
 from gapsl.cli.networking import identify_by
-from gapsl.net import roster
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.identity.authority import Authority
-from gapsl.net.identity.certificates import Pair, new_ca, new_device
-from gapsl.net.identity.credentials import device_credentials, server_credentials
-from gapsl.net.identity.peers import Peers
-from gapsl.net.shared import shared_place
+from gapsl.network.device.shared import shared_place
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.server import roster
+from gapsl.network.tls.authority import Authority
+from gapsl.network.tls.certificates import Pair, new_ca, new_device
+from gapsl.network.tls.credentials import device_credentials, server_credentials
+from gapsl.network.tls.peers import Peers
+from gapsl.run.api import compose
 
 NAMES = ("device-0", "device-1", "device-2")
 

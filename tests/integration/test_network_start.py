@@ -13,15 +13,15 @@ from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
 import gapsl
-from gapsl.api import compose
 from gapsl.cli.replay import refuse_unrepeatable
 from gapsl.cli.serve import refuse_plainer, serve, settings_of
-from gapsl.errors import InputError
-from gapsl.net.agent import Patience
-from gapsl.net.settings import make_network
-from gapsl.serving import check_served, opened, stored_network
-from gapsl.training.folder import RunFolder
-from gapsl.training.observers import Observer
+from gapsl.common.errors import InputError
+from gapsl.network.device.agent import Patience
+from gapsl.network.protocol.settings import make_network
+from gapsl.run.api import compose
+from gapsl.run.folder import RunFolder
+from gapsl.run.observers import Observer
+from gapsl.run.serve import check_served, opened, stored_network
 
 CONFIG = compose(words={**SMALL, "method": "psl"})
 

@@ -19,19 +19,20 @@ from network import SMALL, Served, answers, channel_to, parameter_server
 from processes import wait_until
 from torch import Tensor
 
-from gapsl.api import compose
 from gapsl.cli.join import credentials_at, join
-from gapsl.errors import InputError
-from gapsl.halves import average
-from gapsl.net import holder, parameters
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.codec import describe
-from gapsl.net.errors import WireError
-from gapsl.net.framing import parts
-from gapsl.net.holder import Holder, TurnedAway
-from gapsl.net.identity.authority import Authority
-from gapsl.net.messages import serialize
-from gapsl.net.service import SPARE
+from gapsl.common.errors import InputError
+from gapsl.models.half import average
+from gapsl.network.parameter_server import client as holder
+from gapsl.network.parameter_server import service as parameters
+from gapsl.network.parameter_server.client import Holder, TurnedAway
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.framing import parts
+from gapsl.network.protocol.serialization import serialize
+from gapsl.network.server.service import SPARE
+from gapsl.network.tls.authority import Authority
+from gapsl.run.api import compose
 
 EQUAL = {0: 1.0, 1: 1.0, 2: 1.0}
 ELSEWHERE = "192.0.2.1:7444"  # an address that nobody has

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gapsl.reports.settings import settings_markdown
-from gapsl.strategies.registry import METHODS
+from gapsl.analysis.settings import settings_markdown
+from gapsl.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

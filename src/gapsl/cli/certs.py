@@ -11,13 +11,13 @@ import typer
 from rich.table import Table
 
 from gapsl.cli.running import guarded, output, say
-from gapsl.errors import InputError
-from gapsl.net.identity.layout import CA, CA_KEY, FOLDER, REVOKED, authority_files, option
-from gapsl.net.identity.names import SERVERS, check_name, check_server
-from gapsl.net.identity.packing import check_free, pack
+from gapsl.common.errors import InputError
+from gapsl.network.tls.layout import CA, CA_KEY, FOLDER, REVOKED, authority_files, option
+from gapsl.network.tls.names import SERVERS, check_name, check_server
+from gapsl.network.tls.packing import check_free, pack
 
 if TYPE_CHECKING:
-    from gapsl.net.identity.authority import Authority, Standing
+    from gapsl.network.tls.authority import Authority, Standing
 
 SOON = 30  # days before its end in which a certificate is warned of
 
@@ -225,7 +225,7 @@ def tell_files(authority: Authority, name: str, archive: Path | None, command: s
 
 def _authority() -> type[Authority]:
     try:
-        from gapsl.net.identity.authority import Authority
+        from gapsl.network.tls.authority import Authority
     except ImportError:  # an extra: devices need no certificates made
         raise InputError('certificates need cryptography; pip install "gapsl[tls]"') from None
     return Authority

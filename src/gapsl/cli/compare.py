@@ -10,19 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
+from gapsl.analysis.comparison import Job, lay_out, run_jobs, runs_in
+from gapsl.analysis.plots import figure
+from gapsl.analysis.progress import Board
 from gapsl.cli import running
 from gapsl.cli.running import errors, output, settings
 from gapsl.cli.show import finished_runs, show_runs
-from gapsl.errors import GapslError, InputError
-from gapsl.experiments.pool import Job, lay_out, run_jobs, runs_in
-from gapsl.interrupt import Interrupt
-from gapsl.registry import nearest
-from gapsl.reports.plots import figure
-from gapsl.reports.progress import Board
-from gapsl.simulation import prepare
-from gapsl.strategies.registry import METHODS
-from gapsl.training.config import Config, make_config, merge, preset, presets
-from gapsl.training.folder import RunFolder
+from gapsl.common.errors import GapslError, InputError
+from gapsl.common.interrupt import Interrupt
+from gapsl.common.registry import nearest
+from gapsl.methods.registry import METHODS
+from gapsl.run.build import prepare
+from gapsl.run.config import Config, make_config, merge, preset, presets
+from gapsl.run.folder import RunFolder
 
 EPILOG = (
     "Example: gapsl compare --methods psl,sfl,gapsl --seeds 0,1,2 --rounds 200 --out runs/b. "

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from gapsl.analysis.progress import Board
 from gapsl.cli import running
 from gapsl.cli.running import guarded, output
 from gapsl.data import SOURCES, load_source, make_partition, render_counts
-from gapsl.reports.progress import Board
 
 app = typer.Typer(help="Show datasets and how they are divided among devices.", no_args_is_help=True)
 
@@ -75,7 +75,7 @@ def show(
     )
     output.print(render_counts(counts, source.classes, width=output.width), highlight=False, markup=False)
     if png is not None:
-        from gapsl.reports.plots import plot_labels  # an extra: imported only where it is asked for
+        from gapsl.analysis.plots import plot_labels  # an extra: imported only where it is asked for
 
         plot_labels(counts, source.classes, png, title=f"{source.name}, {made.spec}, seed {made.seed}")
         output.print(f"drawn: {png}", highlight=False, markup=False, soft_wrap=True)

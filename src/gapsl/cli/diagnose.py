@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from gapsl.analysis.comparison import runs_in
+from gapsl.analysis.diagnosis import Evidence, diagnose, read_evidence
+from gapsl.analysis.diagnosis.display import machine_readable, short, whole
 from gapsl.cli import running
 from gapsl.cli.running import output
-from gapsl.diagnosis import Evidence, diagnose, read_evidence
-from gapsl.errors import InputError
-from gapsl.experiments.pool import runs_in
-from gapsl.files import plain
-from gapsl.reports.diagnosis import machine_readable, short, whole
-from gapsl.training.folder import RunFolder
+from gapsl.common.errors import InputError
+from gapsl.common.files import plain
+from gapsl.run.folder import RunFolder
 
 SCHEMA = 2
 

@@ -15,11 +15,11 @@ from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output, say
 from gapsl.cli.serve import settings_of
 from gapsl.cli.show import show_runs
-from gapsl.errors import InputError
-from gapsl.fleets.processes import PARAMETERS, SERVER, Processes
-from gapsl.strategies.registry import METHODS
-from gapsl.training.config import merge, parse_assignment
-from gapsl.training.folder import RunFolder
+from gapsl.common.errors import InputError
+from gapsl.methods.registry import METHODS
+from gapsl.network.processes import PARAMETERS, SERVER, Processes
+from gapsl.run.config import merge, parse_assignment
+from gapsl.run.folder import RunFolder
 
 app = typer.Typer(
     help="Start a server and its devices as processes of this machine, to try things out.",

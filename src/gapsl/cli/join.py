@@ -16,16 +16,16 @@ import typer
 
 from gapsl.cli import networking, running
 from gapsl.cli.networking import log, start_log
-from gapsl.errors import GapslError, InputError
-from gapsl.interrupt import Interrupt
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.agent import Agent, Patience
-from gapsl.net.identity.credentials import device_credentials
-from gapsl.net.identity.security import check_address, choose_security
-from gapsl.net.member import Workplace
-from gapsl.net.own import own_place
-from gapsl.net.settings import check_names
-from gapsl.net.shared import shared_place
+from gapsl.common.errors import GapslError, InputError
+from gapsl.common.interrupt import Interrupt
+from gapsl.network.device.agent import Agent, Patience
+from gapsl.network.device.member import Workplace
+from gapsl.network.device.own import own_place
+from gapsl.network.device.shared import shared_place
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.settings import check_names
+from gapsl.network.tls.credentials import device_credentials
+from gapsl.network.tls.security import check_address, choose_security
 
 EPILOG = (
     "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its half "

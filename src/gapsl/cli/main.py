@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -18,7 +19,6 @@ from gapsl.cli import (
     model,
     parameter_server,
     replay,
-    reproduce,
     resume,
     serve,
     settings,
@@ -61,7 +61,6 @@ def options(
 
 app.command("train", epilog=train.EPILOG)(guarded(train.train))
 app.command("compare", epilog=compare.EPILOG)(guarded(compare.compare))
-app.command("reproduce", epilog=reproduce.EPILOG)(guarded(reproduce.reproduce))
 app.command("resume")(guarded(resume.resume))
 app.command("show")(guarded(show.show))
 app.command("diagnose")(guarded(diagnose.diagnose_runs))
@@ -75,6 +74,9 @@ app.command("replay")(guarded(replay.replay))
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
 app.add_typer(fleet.app, name="fleet")
+for command in entry_points(group="gapsl.commands"):  # added by other packages, as the reproduction
+    found = command.load()
+    app.command(command.name, epilog=getattr(found, "epilog", None))(guarded(found))
 
 
 def main() -> None:

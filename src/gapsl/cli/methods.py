@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from gapsl.analysis.settings import SettingInfo, all_settings, settings_of
 from gapsl.cli.running import output
-from gapsl.reports.settings import SettingInfo, all_settings, settings_of
-from gapsl.strategies.registry import METHODS
+from gapsl.methods.registry import METHODS
 
 SHARED = ("reduction", "device_gradient")
 

@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from gapsl.cli.running import output
+from gapsl.common.errors import InputError
 from gapsl.data import load_source
-from gapsl.errors import InputError
 from gapsl.models import MODELS, build_model, check_cut, describe
 
 EPILOG = "Example: gapsl model vgg16 --cut 4"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import grpc
 import typer
 
-from gapsl.errors import InputError
-from gapsl.net.errors import WireError
-from gapsl.net.identity.security import check_address, choose_security
-from gapsl.net.service import Identify
+from gapsl.common.errors import InputError
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.server.service import Identify
+from gapsl.network.tls.security import check_address, choose_security
 
 if TYPE_CHECKING:
-    from gapsl.net.identity.peers import Peers
+    from gapsl.network.tls.peers import Peers
 
 Certs = Annotated[Path | None, typer.Option(help="The folder with the certificates; default: certs.")]
 Insecure = Annotated[
@@ -70,18 +70,18 @@ def server_security(
     if folder is None:
         return None, lambda context: None
     try:
-        from gapsl.net.identity.peers import Peers
+        from gapsl.network.tls.peers import Peers
     except ImportError:
         raise InputError('a server with certificates needs: pip install "gapsl[tls]"') from None
-    from gapsl.net.identity.credentials import server_credentials
+    from gapsl.network.tls.credentials import server_credentials
 
     return server_credentials(folder, name), identify_by(Peers(folder))
 
 
 def identify_by(peers: Peers) -> Identify:
     """Return how to know a device by its certificate."""
-    from gapsl.net import wire_pb2 as wire
-    from gapsl.net.identity.peers import Unidentified
+    from gapsl.network.protocol import wire_pb2 as wire
+    from gapsl.network.tls.peers import Unidentified
 
     def identify(context: grpc.ServicerContext) -> str:
         try:

@@ -11,12 +11,12 @@ import typer
 
 from gapsl.cli import networking
 from gapsl.cli.networking import log, server_security, split_names, start_log
-from gapsl.errors import InputError
-from gapsl.files import room_needed, write_text
-from gapsl.interrupt import Interrupt
-from gapsl.net.parameters import ParameterService, serve_parameters
-from gapsl.net.settings import check_names
-from gapsl.net.transfers import Transfers
+from gapsl.common.errors import InputError
+from gapsl.common.files import room_needed, write_text
+from gapsl.common.interrupt import Interrupt
+from gapsl.network.parameter_server.service import ParameterService, serve_parameters
+from gapsl.network.parameter_server.store import Transfers
+from gapsl.network.protocol.settings import check_names
 
 EPILOG = (
     "Example: gapsl parameter-server --names camera-1,camera-2 --listen 0.0.0.0:7444, and gapsl serve "

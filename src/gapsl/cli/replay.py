@@ -9,17 +9,17 @@ from typing import Annotated
 import torch
 import typer
 
+from gapsl.analysis.progress import Board, RunProgress
 from gapsl.cli import running
 from gapsl.cli.running import output, say
 from gapsl.cli.show import how_to_finish
-from gapsl.errors import GapslError, InputError
+from gapsl.common.errors import GapslError, InputError
+from gapsl.common.interrupt import Interrupt
 from gapsl.fleets.replay import ReplayFleet, read_happened
-from gapsl.interrupt import Interrupt
-from gapsl.reports.progress import Board, RunProgress
-from gapsl.serving import stored_network
-from gapsl.simulation import make_fleet, prepare
-from gapsl.training.config import make_config, merge
-from gapsl.training.folder import RunFolder
+from gapsl.run.build import make_fleet, prepare
+from gapsl.run.config import make_config, merge
+from gapsl.run.folder import RunFolder
+from gapsl.run.serve import stored_network
 
 
 class Different(GapslError):

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 import gapsl
+from gapsl.analysis.comparison import runs_in
+from gapsl.analysis.progress import Board, RunProgress
 from gapsl.cli import running
 from gapsl.cli.compare import finish, unfinished
 from gapsl.cli.running import output
 from gapsl.cli.train import report
-from gapsl.experiments.pool import runs_in
-from gapsl.interrupt import Interrupt
-from gapsl.reports.progress import Board, RunProgress
-from gapsl.training.folder import RunFolder
+from gapsl.common.interrupt import Interrupt
+from gapsl.run.folder import RunFolder
 
 
 def resume(

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from gapsl.api import compose
-from gapsl.errors import GapslError
-from gapsl.training.config import Config, merge, parse_assignment
+from gapsl.common.errors import GapslError
+from gapsl.run.api import compose
+from gapsl.run.config import Config, merge, parse_assignment
 
 
 class Terminal(Console):

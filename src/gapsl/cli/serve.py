@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from gapsl.api import compose
+from gapsl.analysis.table import comparison, legend
 from gapsl.cli import networking, running
 from gapsl.cli.networking import given, log, server_security, split_names, start_log
 from gapsl.cli.running import output
-from gapsl.errors import InputError
-from gapsl.files import write_text
-from gapsl.interrupt import Interrupt
-from gapsl.net.correspondence import listing
-from gapsl.net.settings import Network, make_network
-from gapsl.reports.table import comparison, legend
-from gapsl.serving import Listening, stored_network, train_remotely
-from gapsl.simulation import INCIDENTAL
-from gapsl.training.config import Config, merge, parse_assignment, read_yaml
-from gapsl.training.folder import RunFolder
-from gapsl.training.observers import Observer
+from gapsl.common.errors import InputError
+from gapsl.common.files import write_text
+from gapsl.common.interrupt import Interrupt
+from gapsl.network.protocol.settings import Network, make_network
+from gapsl.network.server.dispatcher import listing
+from gapsl.run.api import compose
+from gapsl.run.build import INCIDENTAL
+from gapsl.run.config import Config, merge, parse_assignment, read_yaml
+from gapsl.run.folder import RunFolder
+from gapsl.run.observers import Observer
+from gapsl.run.serve import Listening, stored_network, train_remotely
 
 EPILOG = (
     "Example: gapsl serve --config run.yaml --out runs/fleet, and on each device: gapsl join --server "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gapsl.analysis.settings import all_settings
 from gapsl.cli.methods import tell
 from gapsl.cli.running import output
-from gapsl.reports.settings import all_settings
 
 
 def settings() -> None:

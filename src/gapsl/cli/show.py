@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from gapsl.assembly import take_source
+from gapsl.analysis.comparison import runs_in
+from gapsl.analysis.table import called, comparison, legend
 from gapsl.cli import running
 from gapsl.cli.running import output
+from gapsl.common.errors import InputError
 from gapsl.data import load_partition
-from gapsl.errors import InputError
-from gapsl.experiments.pool import runs_in
-from gapsl.fleets.processes import PROCESSES
-from gapsl.reports.table import called, comparison, legend
-from gapsl.training.folder import RunFolder
+from gapsl.network.processes import PROCESSES
+from gapsl.run.folder import RunFolder
+from gapsl.run.parts import take_source
 
 
 def show(
@@ -79,7 +79,7 @@ def draw(
     folder: Path, runs: list[RunFolder], results: list[dict[str, Any]], data_dir: str | None
 ) -> list[Path]:
     """Draw the pictures of a folder's runs; returns where they are."""
-    from gapsl.reports import plots  # an extra: imported only where it is asked for
+    from gapsl.analysis import plots  # an extra: imported only where it is asked for
 
     drawn = [folder / "curves.png"]
     plots.plot_curves(results, drawn[0])

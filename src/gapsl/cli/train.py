@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 import gapsl
+from gapsl.analysis.progress import Board, RunProgress
+from gapsl.analysis.table import comparison, legend
 from gapsl.cli import running
 from gapsl.cli.running import output, settings
-from gapsl.interrupt import Interrupt
-from gapsl.reports.progress import Board, RunProgress
-from gapsl.reports.table import comparison, legend
-from gapsl.strategies.registry import METHODS
+from gapsl.common.interrupt import Interrupt
+from gapsl.methods.registry import METHODS
 
 EPILOG = (
     "Example: gapsl train --method gapsl --dataset cifar10 --model vgg16 --partition dirichlet:0.1 "

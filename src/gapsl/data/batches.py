@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gapsl.common.errors import InputError
+from gapsl.common.streams import global_stream, numpy_stream
 from gapsl.data.samples import Samples
-from gapsl.errors import InputError
-from gapsl.streams import global_stream, numpy_stream
 
 # raw inputs, seed, device, round, turn -> what the model sees
 BatchTransform = Callable[[Tensor, int, int, int, int], Tensor]

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gapsl.common.errors import InputError
+from gapsl.common.registry import nearest
+from gapsl.common.streams import numpy_stream
 from gapsl.data.partition import Partition, load_partition
 from gapsl.data.shift import make_shifts
 from gapsl.data.splits import SPLITS, Ints
 from gapsl.data.stratify import interleave
-from gapsl.errors import InputError
-from gapsl.registry import nearest
-from gapsl.streams import numpy_stream
 
 GRAMMAR = (
     "write <labels>[+<shift>]: iid, dirichlet:ALPHA[,min=N], unequal:ALPHA[,min=N], shards:K or file:PATH, "

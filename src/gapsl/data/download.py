@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in total if known
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gapsl.common.errors import InputError
+from gapsl.common.files import write_text
 from gapsl.data.shift import SHIFTS, Shift
 from gapsl.data.splits import Ints
-from gapsl.errors import InputError
-from gapsl.files import write_text
 
 SCHEMA = 1
 

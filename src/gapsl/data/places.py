@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gapsl.common.errors import InputError
 from gapsl.data.download import Progress, download
-from gapsl.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import math
 import torch
 from torch import Tensor
 
+from gapsl.common.errors import InputError
+from gapsl.common.streams import torch_stream
 from gapsl.data.source import Source
 from gapsl.data.transform import make_evaluation_transform
-from gapsl.errors import InputError
-from gapsl.streams import torch_stream
 
 LEAVES = 48  # many small ones: two such pictures tell as much about a half as four with a few large ones
 POOL = 512  # drawn once; a run's rounds take turns through them

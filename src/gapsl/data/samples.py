@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 
 Indices = Tensor | NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gapsl.errors import InputError
-from gapsl.registry import Registry
-from gapsl.streams import numpy_stream
+from gapsl.common.errors import InputError
+from gapsl.common.registry import Registry
+from gapsl.common.streams import numpy_stream
 
 
 @dataclass(frozen=True)

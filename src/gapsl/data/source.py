@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from gapsl.common.errors import InputError
+from gapsl.common.streams import global_stream
 from gapsl.data.samples import Samples
-from gapsl.errors import InputError
-from gapsl.streams import global_stream
 
 # How many rows of each part a fingerprint reads: 6 MB of CIFAR, some 10 ms.
 FINGERPRINT_ROWS = 2048

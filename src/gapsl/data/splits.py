@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.common.errors import InputError
+from gapsl.common.registry import Registry
 from gapsl.data.stratify import interleave
-from gapsl.errors import InputError
-from gapsl.registry import Registry
 
 Ints = NDArray[np.int64]
 # labels, devices, the part of the spec after the colon, randomness -> positions of each device

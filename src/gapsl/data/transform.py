@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gapsl.common.errors import InputError
+from gapsl.common.registry import Registry
+from gapsl.common.streams import torch_stream
 from gapsl.data.shift import Shift
 from gapsl.data.source import Source
-from gapsl.errors import InputError
-from gapsl.registry import Registry
-from gapsl.streams import torch_stream
 
 
 def to_float(inputs: Tensor) -> Tensor:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gapsl.halves import average, model_bytes, weights_of
-from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.training.checkpoint import read_tensors, write_tensors
-from gapsl.training.device import Device
-from gapsl.training.fleet import Split, Traffic, Whose
-from gapsl.training.headed import HeadedDevice
+from gapsl.device.device import Device
+from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
+from gapsl.device.label_private import HeadedDevice
+from gapsl.fleets.base import Split, Traffic, Whose
+from gapsl.models.half import average, model_bytes, weights_of
+from gapsl.run.checkpoint import read_tensors, write_tensors
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 

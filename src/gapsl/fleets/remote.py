@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gapsl.net import wire_pb2 as wire
-from gapsl.net.agreed import Agreed
-from gapsl.net.closing import Closing
-from gapsl.net.codec import describe
-from gapsl.net.correspondence import SLOW, Correspondence, about
-from gapsl.net.framing import Expected
-from gapsl.net.line import late
-from gapsl.net.memory import Memory
-from gapsl.net.roster import Roster
-from gapsl.net.session import Answered, Due
-from gapsl.strategies.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.strategies.passes import all_finite
-from gapsl.training.fleet import Away, Split, Whose
+from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
+from gapsl.fleets.base import Away, Split, Whose
+from gapsl.methods.server_model import all_finite
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.contract import Agreed
+from gapsl.network.protocol.framing import Expected
+from gapsl.network.server.device_link import late
+from gapsl.network.server.dispatcher import SLOW, Correspondence, about
+from gapsl.network.server.fleet_state import Memory
+from gapsl.network.server.roster import Roster
+from gapsl.network.server.round_policy import Closing
+from gapsl.network.server.session import Answered, Due
 
 OWN_TESTS = 12  # times what a batch has under a deadline: for all of a device's own test samples
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.local import LocalFleet
-from gapsl.strategies.exchange import Exchange, Upload
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
+from gapsl.common.registry import Registry
 from gapsl.models.cut import Split, split
 from gapsl.models.pretrained import load_pretrained
 from gapsl.models.small import mlp, small
 from gapsl.models.vgg import vgg16
 from gapsl.models.vit import SIZES, vit
-from gapsl.registry import Registry
 
 logger = logging.getLogger(__name__)
 

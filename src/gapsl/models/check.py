@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models.backward import refuse_missing_gradients
 from gapsl.models.cut import Split
 from gapsl.models.forward import refuse_activations, refuse_logits, refuse_unfit_for_one, run_counted

@@ -14,9 +14,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from gapsl.common.registry import nearest
 from gapsl.models.chain import children_of, is_chain, refuse_other_output
 from gapsl.models.refusals import CutError
-from gapsl.registry import nearest
 
 Children = OrderedDict[str, nn.Module]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from gapsl.errors import InputError
-from gapsl.registry import nearest
+from gapsl.common.errors import InputError
+from gapsl.common.registry import nearest
 
 # Four channels or more share a group: a group of one channel on a 1×1 map would normalise to zero.
 NORMS: dict[str, Callable[[int], nn.Module | None]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models.cut import Split
 from gapsl.models.resize import resize_patches, resize_positions
 from gapsl.models.vit import Front

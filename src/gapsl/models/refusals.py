@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 
 
 class CutError(InputError):

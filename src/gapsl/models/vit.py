@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models.cut import Split
 from gapsl.models.layers import checked_dropout, image_shape
 from gapsl.models.refusals import CutError

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 
 WRAPPERS = ("state_dict", "model")  # how training scripts wrap their weights
 PREFIX = "module."  # what DataParallel puts before every name

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapsl.common.errors import InputError
 from gapsl.data import ArraySamples, Batches, load_source, make_transform
-from gapsl.errors import InputError
 
 # The input of sample i is the number i, so that a batch shows which samples it holds.
 NUMBERED = ArraySamples(torch.arange(500.0).view(-1, 1, 1, 1), torch.arange(500) % 7)

@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gapsl.common.errors import InputError
 from gapsl.data import Places, download
-from gapsl.errors import InputError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 MD5 = hashlib.md5(CONTENT).hexdigest()

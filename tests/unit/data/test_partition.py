@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gapsl.common.errors import InputError
 from gapsl.data import Partition, load_partition, make_partition
-from gapsl.errors import InputError
 
 SPECS = ["iid", "dirichlet:0.3,min=1", "shards:3", "unequal:0.5,min=1", "iid+noise:0.3"]
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from gapsl.common.errors import InputError
 from gapsl.data import ArraySamples, DatasetSamples, Shift, Source, make_transform
-from gapsl.errors import InputError
 
 
 class Listed(Dataset):

@@ -15,10 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
+from gapsl.common.errors import InputError
 from gapsl.data import SOURCES, Places, load_source
 from gapsl.data.sources.cifar import CIFAR10, CIFAR100, load_cifar
 from gapsl.data.sources.fashion import DEBIAN, FILES, read_idx
-from gapsl.errors import InputError
 
 PREPARE_CIFAR = Path(__file__).parents[4] / "shared" / "data" / "cifar.py"
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from gapsl.common.errors import InputError
 from gapsl.data import ArraySamples, Shift, Source, make_evaluation_transform, make_transform
 from gapsl.data.transform import apply_shift, crop_flip, rotate, to_float
-from gapsl.errors import InputError
 
 
 def generator(seed=0):

@@ -32,10 +32,10 @@ import torch
 from torch import Tensor, nn
 
 import gapsl
-from gapsl import simulation
-from gapsl.streams import global_stream
-from gapsl.training.environment import describe_environment
-from gapsl.training.observers import Observer
+from gapsl.common.streams import global_stream
+from gapsl.run import build as simulation
+from gapsl.run.environment import describe_environment
+from gapsl.run.observers import Observer
 
 SHIPPED = [name for name, method in gapsl.METHODS.items() if method.__module__.startswith("gapsl.")]
 REFERENCES = Path(__file__).with_name("references.json")

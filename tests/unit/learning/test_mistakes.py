@@ -12,30 +12,31 @@ import record
 import torch
 
 from gapsl.alignment import Alignment, direction, leader, sum_of_rows
-from gapsl.errors import TrainingStopped
+from gapsl.common.errors import TrainingStopped
+from gapsl.device import probe_alignment as meeting
+from gapsl.device.device import Device
+from gapsl.device.exchange import Exchange, Reply
+from gapsl.device.probe_alignment import smallest_change
 from gapsl.fleets.local import LocalFleet
-from gapsl.strategies import calibration, common_ground
-from gapsl.strategies import gapsl as gapsl_file
-from gapsl.strategies.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
-from gapsl.strategies.ablations.fixed_ratio import FixedRatio
-from gapsl.strategies.ablations.single import Single
-from gapsl.strategies.balance import BalancedCrossEntropy
-from gapsl.strategies.base import Parallel
-from gapsl.strategies.calibration import log_frequencies
-from gapsl.strategies.central import Central
-from gapsl.strategies.common_ground import pulls
-from gapsl.strategies.epsl import Epsl
-from gapsl.strategies.exchange import Exchange, Reply
-from gapsl.strategies.frozen import Frozen
-from gapsl.strategies.gapsl import Gapsl
-from gapsl.strategies.passes import Passes, cross_entropy
-from gapsl.strategies.psl import Psl
-from gapsl.strategies.sfl import ClientAveraging, Sfl
-from gapsl.strategies.sfl_v2 import SflV2
-from gapsl.strategies.vanilla import Vanilla
-from gapsl.training import meeting
-from gapsl.training.device import Device
-from gapsl.training.meeting import smallest_change
+from gapsl.methods import gapsl as gapsl_file
+from gapsl.methods.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
+from gapsl.methods.ablations.fixed_ratio import FixedRatio
+from gapsl.methods.ablations.single import Single
+from gapsl.methods.base import Parallel
+from gapsl.methods.central import Central
+from gapsl.methods.epsl import Epsl
+from gapsl.methods.frozen import Frozen
+from gapsl.methods.gapsl import Gapsl
+from gapsl.methods.psl import Psl
+from gapsl.methods.server_model import Passes, cross_entropy
+from gapsl.methods.sfl import ClientAveraging, Sfl
+from gapsl.methods.sfl_v2 import SflV2
+from gapsl.methods.vanilla import Vanilla
+from gapsl.options import calibration
+from gapsl.options import probes as common_ground
+from gapsl.options.balance import BalancedCrossEntropy
+from gapsl.options.calibration import log_frequencies
+from gapsl.options.probes import pulls
 
 Patch = pytest.MonkeyPatch
 ENOUGH = 3  # bands: where a mistake has to be at least, so that no rounding brings it back

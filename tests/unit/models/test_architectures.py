@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models import MODELS, CutError, Split, build_model, check_cut
 from gapsl.models.small import mlp, small
 from gapsl.models.vgg import vgg16

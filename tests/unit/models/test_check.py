@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models import CutError, CutReport, Split, build_model, check_cut
 from gapsl.models.refusals import (
     ActivationError,

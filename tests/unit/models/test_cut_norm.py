@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gapsl.assembly import take_model
 from gapsl.data import load_source
 from gapsl.models import Split, build_model
 from gapsl.models.cut_norm import normalise_at_cut
-from gapsl.training.config import make_config
+from gapsl.run.config import make_config
+from gapsl.run.parts import take_model
 
 INPUTS = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 

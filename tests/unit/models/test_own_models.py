@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models import MODELS, CutError, Split, build_model, check_cut, describe, register_model
 
 

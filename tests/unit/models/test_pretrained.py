@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from gapsl.errors import InputError
+from gapsl.common.errors import InputError
 from gapsl.models import Split, build_model, load_pretrained
 from gapsl.models.resize import resize_patches, resize_positions
 from gapsl.models.small import small

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gapsl.common.errors import InputError
 from gapsl.data import ArraySamples, Source
-from gapsl.errors import InputError
 from studies import judging, small_net
 from studies.judging import Excluding, Running
 from studies.page import write_page

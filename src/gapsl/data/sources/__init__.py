@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from gapsl.common.registry import Registry
 from gapsl.data.download import Progress
 from gapsl.data.places import Places
 from gapsl.data.source import Source
@@ -13,7 +14,6 @@ from gapsl.data.sources.described import load_described
 from gapsl.data.sources.digits import load_digits
 from gapsl.data.sources.fashion import load_fashion_mnist
 from gapsl.data.sources.folder import load_folder
-from gapsl.registry import Registry
 
 __all__ = ["SOURCES", "Loader", "load_source"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.common.errors import InputError
 from gapsl.data.download import file_md5
 from gapsl.data.places import Places
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
 from gapsl.data.sources.cifar_classes import CIFAR10_CLASSES, CIFAR100_CLASSES
-from gapsl.errors import InputError
 
 PIXELS = 3 * 32 * 32
 

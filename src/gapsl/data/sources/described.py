@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from gapsl.common.errors import InputError
 from gapsl.data.places import Places
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
-from gapsl.errors import InputError
 
 HOW = "write described:SHAPE:CLASSES, for example described:3x32x32:cat,dog,other"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.common.errors import InputError
 from gapsl.data.places import Places
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
-from gapsl.errors import InputError
 
 URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FOLDER = "fashion-mnist"

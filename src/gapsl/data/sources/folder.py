@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gapsl.common.errors import InputError
+from gapsl.common.streams import numpy_stream
 from gapsl.data.places import Places
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
 from gapsl.data.stratify import interleave
-from gapsl.errors import InputError
-from gapsl.streams import numpy_stream
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,0 +1,101 @@
+"""Runs side by side in one folder; what is finished is skipped, the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from gapsl.analysis.jobs import Display, Job, Listed, Report
+from gapsl.analysis.workers import run_supply
+from gapsl.common.errors import InputError
+from gapsl.common.files import write_json
+from gapsl.run.build import INCIDENTAL
+from gapsl.run.config import Config, preset, presets, sections
+from gapsl.run.folder import RunFolder
+
+__all__ = ["Job", "differing", "lay_out", "run_jobs", "runs_in"]
+
+ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
+
+
+def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
+    """Make the jobs' folders in `out` and return the jobs that are not finished.
+
+    A folder that has the same run in it already is gone on with; another run in it is an error.
+    """
+    if RunFolder(out).config_file.exists():
+        raise InputError(f"{out} has a single run in it; choose another folder with --out")
+    open_jobs = [job for job in jobs if not _finished(job)]  # refuses before anything is written
+    earlier = [run for run in runs_in(out, complete=False) if run.path not in {job.folder for job in jobs}]
+    for run in earlier:
+        others = differing(run, jobs[0].config, beyond=compared(jobs[0].config) | compared(run.config()[0]))
+        if others:
+            raise InputError(
+                f"{out} has runs of another comparison in it ({', '.join(others)} differ in "
+                f"{run.path.name}); choose another folder with --out"
+            )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # First, so that a folder that is missing after a crash can be told.
+        names = [*(run.path.name for run in earlier), *(job.name for job in jobs)]
+        write_json(out / ORDER, names)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
+    for job in open_jobs:
+        if not RunFolder(job.folder).config_file.exists():
+            RunFolder.create(job.folder, job.config, {})
+    return open_jobs
+
+
+def _finished(job: Job) -> bool:
+    """Say whether a job's run is done; refuse a folder with anything else in it."""
+    folder = RunFolder(job.folder)
+    if not folder.config_file.exists():
+        folder.check_free()
+        return False
+    others = differing(folder, job.config)
+    if others:
+        raise InputError(
+            f"{job.folder} has a run with other settings in it ({', '.join(others)} differ); "
+            "choose another folder with --out, or repeat the command it was started with"
+        )
+    return folder.result() is not None
+
+
+def compared(config: Config) -> set[str]:
+    """Return the settings in which a run may differ from the others of a comparison."""
+    of_preset = preset(config.label) if config.label in presets() else {}
+    return {"method", "seed", *sections(), *of_preset}
+
+
+def differing(folder: RunFolder, config: Config, beyond: Collection[str] = ()) -> list[str]:
+    """Return the settings in which a stored run differs, other than those that may."""
+    before, now = folder.config()[0].resolved(), config.resolved()
+    names = {*before, *now} - INCIDENTAL - set(beyond)
+    return sorted(name for name in names if before.get(name) != now.get(name))
+
+
+def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:
+    """Return the runs in a folder: its own if it is a run's, else a comparison's in its order."""
+    if RunFolder(out).config_file.is_file():
+        return [RunFolder(out)]
+    found = {path.parent.name: RunFolder(path.parent) for path in sorted(out.glob("*/config.yaml"))}
+    try:
+        order = json.loads((out / ORDER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        order = []
+    missing = [name for name in order if name not in found]
+    if missing and complete:
+        raise InputError(
+            f"{out} was stopped while its folders were made ({', '.join(missing)} missing); "
+            "repeat the gapsl compare command it was started with"
+        )
+    return [found[name] for name in dict.fromkeys([*order, *found]) if name in found]
+
+
+def run_jobs(jobs: Sequence[Job], *, workers: int, display: Display, stop: Callable[[], bool]) -> Report:
+    """Run the jobs, so many at a time; when asked to stop, let each checkpoint and end."""
+    listed = Listed(jobs)
+    run_supply(listed, workers=workers, display=display, stop=stop)
+    return listed.report

@@ -1,0 +1,95 @@
+"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gapsl.common.errors import InputError
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+
+
+@contextmanager
+def room_needed(path: Path, go_on: str) -> Iterator[None]:
+    """Say in a sentence what to do if a run's files cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        raise InputError(
+            f"could not write to {path}: {error.strerror}; nothing that was stored is damaged: "
+            f"make room and go on with: {go_on}"
+        ) from None
+
+
+@contextmanager
+def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
+    """Keep two processes from working in a folder; the lock ends with the process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(busy) from None
+        yield
+
+
+@contextmanager
+def placed(path: Path, draft: Path) -> Iterator[Path]:
+    """Let a draft be written, which then is the file: whole, and after a power cut too, or not at all."""
+    try:
+        yield draft
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with placed(path, path.with_name(f".{path.name}.{os.getpid()}")) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as strict JSON has it: keys are strings, and what is not a number is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""A dictionary of named things that refuses duplicates and suggests the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from gapsl.common.errors import InputError
+
+T = TypeVar("T")
+
+MANY = 30  # names that are too many to read where one of them is likely
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence for an error message: the nearest known name, then all, unless they are many."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    if close and len(names) > MANY:
+        return f"did you mean {close[0]!r}?"
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}known: {', '.join(names)}"
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and what they stand for, for one kind of thing (a method, a model, a dataset)."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._aliases: dict[str, str] = {}
+
+    def register(self, name: str, entry: T, *, aliases: Iterable[str] = ()) -> T:
+        """Add an entry under a name nobody has taken yet."""
+        for key in (name, *aliases):
+            if key in self._entries or key in self._aliases:
+                raise InputError(f"a {self.kind} named {key!r} is registered already; choose another name")
+        self._entries[name] = entry
+        self._aliases.update(dict.fromkeys(aliases, name))
+        return entry
+
+    def canonical(self, name: str) -> str:
+        """Return the name an entry is registered under, or refuse with the nearest known one."""
+        key = self._aliases.get(name, name)
+        if key not in self._entries:
+            raise InputError(f"unknown {self.kind} {name!r}; {nearest(name, self._entries)}")
+        return key
+
+    def __getitem__(self, name: str) -> T:
+        return self._entries[self.canonical(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._aliases
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

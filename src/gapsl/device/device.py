@@ -1,0 +1,139 @@
+"""A device: its client-side model, its optimizer and the order of its data. It knows no method."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gapsl.common.streams import global_stream
+from gapsl.data.probes import Probes
+from gapsl.device.exchange import Reply, Upload
+from gapsl.device.probe_alignment import learn_and_meet
+from gapsl.methods.server_model import all_finite
+from gapsl.models.half import Half, digest
+
+NO_LABEL = -1  # of a probe
+
+
+class BatchSource(Protocol):
+    """What a device draws its mini-batches from."""
+
+    drawn: int
+
+    @property
+    def batches_per_pass(self) -> int:
+        """Mini-batches in one pass over the data."""
+        ...
+
+    def draw(self, round: int, turn: int = 0) -> tuple[Tensor, Tensor]:
+        """Return the next inputs and labels."""
+        ...
+
+
+class Device:
+    """One edge device: forward to the cut, and backward from it."""
+
+    def __init__(
+        self,
+        id: int,
+        half: Half,
+        batches: BatchSource,
+        *,
+        seed: int,
+        where: torch.device,
+        layout: torch.memory_format = torch.contiguous_format,
+        probes: Probes | None = None,
+        probe_steps: int = 0,
+    ) -> None:
+        self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
+        self.where, self.layout, self.probe_steps = where, layout, probe_steps
+        self._common: Tensor | None = None  # the probes that were sent
+        self._sent: Tensor | None = None  # activations whose graph waits for the reply
+        self._unanswered = False  # whether the last forward can still be undone
+        self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
+        self._start = half.flat()  # the half before training, to tell how far it has gone
+
+    def parts(self) -> dict[str, Any]:
+        """Return what it was made of, for a device of another kind to be made of the same."""
+        return {
+            "id": self.id,
+            "half": self.half,
+            "batches": self.batches,
+            "seed": self.seed,
+            "where": self.where,
+            "layout": self.layout,
+            "probes": self.probes,
+            "probe_steps": self.probe_steps,
+        }
+
+    def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
+        """Run the next mini-batch up to the cut."""
+        inputs, labels = self.batches.draw(round, turn)
+        if self.probes is not None:
+            common = self.probes.of_round(round, turn)
+            inputs = torch.cat([inputs, common.to(inputs)])
+            labels = torch.cat([labels, labels.new_full((len(common),), NO_LABEL)])
+        model = self.half.model.train(learn)
+        self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
+        inputs = self.placed(inputs)
+        if self.probes is not None and self.probe_steps:
+            self._common = inputs[-len(common) :]
+        with (
+            global_stream(self.seed, "dropout-device", self.id, round, turn),
+            torch.set_grad_enabled(learn),
+        ):
+            activations = model(inputs)
+        self._sent, self._unanswered = activations if learn else None, True
+        return Upload(self.id, round, turn, activations.detach(), labels.to(self.where))
+
+    def placed(self, inputs: Tensor) -> Tensor:
+        """Return inputs where the half computes, in its precision and memory order."""
+        inputs = inputs.to(self.where, self.half.parameters[0].dtype)
+        return inputs.contiguous(memory_format=self.layout) if inputs.dim() == 4 else inputs
+
+    def backward(self, round: int, reply: Reply) -> None:
+        """Train the half on the gradient at the cut, or skip the step and all that belongs to it."""
+        sent, self._sent, self._unanswered = self._sent, None, False
+        if sent is None:
+            return
+        if not reply.step:
+            if not all_finite(sent.detach()):  # such a batch must not live on in the running statistics
+                for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+                    buffer.copy_(before)
+            return
+        gradient = reply.gradient
+        if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
+            gradient = torch.empty_like(sent).copy_(gradient)
+        if self._common is not None:
+            learn_and_meet(self.half, sent, gradient, self._common, self.probe_steps)
+        else:
+            torch.autograd.backward(sent, gradient)
+        self.half.step(round)
+
+    def forget(self) -> None:
+        """Undo a forward whose reply will not come, as if the device had not been asked."""
+        if self._unanswered:
+            self._sent, self._unanswered = None, False
+            self.batches.drawn -= 1
+            if self._buffers:  # none are kept of a forward that does not learn
+                for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+                    buffer.copy_(before)
+
+    def drift(self) -> float:
+        """Return how far the half is from its start, relative to the start's own length."""
+        return float((self.half.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the half."""
+        return digest(self.half.model)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that has to be stored."""
+        return {**self.half.tensors(), "drawn": torch.tensor(self.batches.drawn)}
+
+    def load(self, stored: dict[str, Tensor]) -> None:
+        """Restore what `tensors` returned."""
+        self.half.load({name: value for name, value in stored.items() if name != "drawn"})
+        self.batches.drawn = int(stored["drawn"])

@@ -1,0 +1,84 @@
+"""Devices that misbehave on purpose, to see what a method makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from gapsl.common.errors import InputError
+from gapsl.common.registry import nearest
+from gapsl.common.streams import random_subset, torch_stream
+from gapsl.device.device import NO_LABEL, Device
+from gapsl.device.exchange import Upload
+from gapsl.methods.server_model import Loss
+
+Kind = Literal["flip", "labels", "permute", "noise", "scale"]
+TOO_LONG = 100.0  # how many times the activations of `scale` are too long
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong, and at which devices."""
+
+    kind: Kind
+    devices: tuple[int, ...]
+
+
+def make_faults(spec: str, *, devices: int, seed: int) -> Faults | None:
+    """Return the faults of a spec such as `noise:2`, drawn from the run's seed; None for `none`."""
+    if spec == "none":
+        return None
+    kind, _, count = spec.partition(":")
+    if kind not in get_args(Kind):
+        raise InputError(f"unknown fault {kind!r}; {nearest(kind, get_args(Kind))}, written like noise:2")
+    if not count.isdecimal() or not 1 <= int(count) <= devices:
+        raise InputError(f"{spec}: write {kind}:N with N from 1 to the number of devices ({devices})")
+    return Faults(cast(Kind, kind), random_subset(devices, int(count), seed, "faults", round=0))
+
+
+class FlippedLoss:
+    """A loss whose gradients, and nothing else, point the wrong way for some devices."""
+
+    def __init__(self, loss: Loss, devices: Collection[int]) -> None:
+        self.loss, self.devices = loss, frozenset(devices)
+
+    def __call__(self, logits: Tensor, labels: Tensor, device: int) -> Tensor:
+        """Return the loss, with its gradient or the opposite of it."""
+        found = self.loss(logits, labels, device)
+        return 2 * found.detach() - found if device in self.devices else found
+
+
+class FaultyDevice(Device):
+    """A device that spoils what it sends.
+
+    Labels become random, or each the next class; activations become noise of their mean and deviation, or
+    a hundred times too long.
+    """
+
+    def __init__(self, healthy: Device, kind: Kind, classes: int) -> None:
+        super().__init__(**healthy.parts())
+        self.kind, self.classes = kind, classes
+
+    def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
+        """Run the next mini-batch up to the cut, and spoil what is sent."""
+        upload = super().forward(round, turn, learn=learn)
+        if self.kind == "scale":
+            return replace(upload, activations=upload.activations * TOO_LONG)
+        if self.kind == "permute":
+            return self._labelled(upload, (upload.labels + 1) % self.classes)
+        generator = torch_stream(self.seed, "fault", self.id, round, turn)
+        if self.kind == "labels":
+            labels = torch.randint(self.classes, upload.labels.shape, generator=generator)
+            return self._labelled(upload, labels.to(upload.labels))
+        noise = torch.randn(upload.activations.shape, generator=generator).to(upload.activations)
+        spread, middle = upload.activations.std(), upload.activations.mean()
+        return replace(upload, activations=noise * spread + middle)
+
+    def _labelled(self, upload: Upload, labels: Tensor) -> Upload:
+        """Return an upload with other labels; probes have none."""
+        probes = upload.labels == NO_LABEL
+        return replace(upload, labels=torch.where(probes, upload.labels, labels))

@@ -1,0 +1,86 @@
+"""Meeting on common ground: a half changes so that it makes of the probes what its leader makes of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from gapsl.alignment.curvature import finite_step
+from gapsl.methods.server_model import all_finite
+from gapsl.models.half import Half
+
+FARTHEST = 0.1  # of the length of the weights, in one round
+TINY = 1e-30
+
+
+def learn_and_meet(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
+    """Give a half the gradients of its own rows, and lead it where the last rows, the probes', say.
+
+    Both are of the weights as they were when the activations were sent.
+    """
+    own = len(sent) - len(probes)
+    torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
+    meet(half, probes, -gradient[own:], steps)
+
+
+def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
+    """Change a half's weights so that its outputs for these inputs go this way, as far as steps bring them.
+
+    A pull in the gradient can be no stronger than the direction that it moves most allows, and leaves the
+    others behind. So the change is found by solving for it: of all changes that, to first order, bring the
+    outputs where they belong, conjugate gradients find the smallest, and are stopped after some steps. It
+    takes a backward and a forward of these few inputs a step, no learning rate, and nothing from the
+    optimizer.
+    """
+    change = smallest_change(half, inputs, way, steps)
+    if not all_finite(change):  # a half that has gone astray is the loss's matter
+        return
+    # Beyond that, what holds to first order says nothing.
+    change *= min(1.0, FARTHEST * float(half.flat().norm()) / max(float(change.norm()), TINY))
+    with torch.no_grad():
+        for parameter, piece in zip(half.parameters, half.views(change), strict=True):
+            parameter.add_(piece)
+
+
+def smallest_change(half: Half, inputs: Tensor, way: Tensor, steps: int) -> Tensor:
+    """Return the change of the weights, flat: conjugate gradients on the normal equations (CGLS).
+
+    Products with the Jacobian are differences of two forwards, those with its transpose are backwards of one
+    graph.
+    """
+    half.model.eval()  # dropout would make a difference of its own
+    weights = half.flat()
+    names = [name for name, parameter in half.model.named_parameters() if parameter.requires_grad]
+    outputs: Tensor = half.model(inputs)
+    reach = finite_step(weights)
+
+    def transposed(difference: Tensor) -> Tensor:
+        found = torch.autograd.grad(
+            outputs, half.parameters, difference, retain_graph=True, materialize_grads=True
+        )
+        return torch.cat([piece.reshape(-1) for piece in found])
+
+    def forward(direction: Tensor) -> Tensor:
+        length = reach / float(direction.norm())
+        moved = dict(zip(names, half.views(weights + length * direction), strict=True))
+        with torch.no_grad():
+            there: Tensor = functional_call(half.model, moved, (inputs,))
+            return (there - outputs.detach()) / length
+
+    change, direction, left, before = torch.zeros_like(weights), torch.zeros_like(weights), way, math.inf
+    for _ in range(steps):
+        slope = transposed(left)
+        steepness = float(slope.square().sum())
+        if steepness == 0:  # nothing is left that a change of weights could close
+            break
+        direction = slope + steepness / before * direction
+        moves = forward(direction)
+        # The products with what is left are the steepness, so a direction moves outputs at least as far as
+        # the second says: where a difference of two forwards says less, it is rounding.
+        moved = max(float(moves.square().sum()), steepness**2 / float(left.square().sum()))
+        share = steepness / moved
+        change, left, before = change + share * direction, left - share * moves, steepness
+    return change

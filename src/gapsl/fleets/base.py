@@ -1,0 +1,134 @@
+"""What every fleet promises: the ways in which the server reaches its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from gapsl.common.errors import GapslError
+from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
+
+Split = Literal["test", "validation"]
+Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves with these weights
+
+
+class Rewind(GapslError):
+    """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
+
+
+class Unmeasured(Rewind):
+    """No device was there to be evaluated: rounds are done again, and by then somebody may be there."""
+
+
+class Away(GapslError):
+    """A device is not there, and the run does not wait for it."""
+
+
+class Stopped(GapslError):
+    """Somebody asked to stop while the run was waiting."""
+
+
+@dataclass
+class Traffic:
+    """Bytes by device since the start of the run, as the device counts them."""
+
+    sent: dict[int, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
+
+    def add(self, device: int, *, sent: int = 0, received: int = 0) -> None:
+        """Count what one device sent and received."""
+        self.sent[device] = self.sent.get(device, 0) + sent
+        self.received[device] = self.received.get(device, 0) + received
+
+
+class Fleet(Protocol):
+    """The devices of a run, wherever they are."""
+
+    traffic: Traffic
+    merges: bool  # whether anybody may see the client-side models and average them
+    own_tests: bool  # whether devices have test samples of their own
+
+    def gone(self) -> Collection[int]:
+        """Return the devices that have left in the middle of the round."""
+        ...
+
+    @property
+    def headed(self) -> bool:
+        """Whether devices have the last layer of the model, and keep the labels."""
+        ...
+
+    @property
+    def devices(self) -> Mapping[int, DeviceInfo]:
+        """What is known of each device."""
+        ...
+
+    def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
+        """Let the devices of an exchange run to the cut; yields uploads as they arrive."""
+        ...
+
+    def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
+        """Let the devices run back from the cut."""
+        ...
+
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Replace every device's half by the weighted mean, at the parameter server."""
+        ...
+
+    def hand_over(self, source: int, target: int) -> None:
+        """Move the client-side model from one device to another; optimizers stay."""
+        ...
+
+    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+        """Yield the activations of an evaluation set, batch by batch in order, without training.
+
+        Raises Away where the device is not there and is not waited for.
+        """
+        ...
+
+    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the activations and labels of a device's own test samples, with its own half or another."""
+        ...
+
+    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+        """Let a device with a head compute the loss of its mini-batch, and its derivative."""
+        ...
+
+    def predict(self, device: int, features: Tensor) -> Tensor:
+        """Let a device with a head compute the logits of an evaluation batch."""
+        ...
+
+    def count_own(self, device: int, batch: int, features: Tensor) -> int:
+        """Let a device with a head count its own test samples in a batch, and how many are right."""
+        ...
+
+    def drifts(self) -> Mapping[int, float]:
+        """Return how far every half is from its start, as each device measures it."""
+        ...
+
+    def save(self, folder: Path, round: int) -> None:
+        """Store every device's state after a round, in a folder or where the device is."""
+        ...
+
+    def stored(self, round: int) -> None:
+        """Take note that the checkpoint after a round is there, the server's own part, too."""
+        ...
+
+    def load(self, folder: Path, round: int) -> None:
+        """Restore every device's state after a round."""
+        ...
+
+    def digests(self) -> Mapping[int, str]:
+        """Return the SHA-256 of every device's half."""
+        ...
+
+    def common(self, rounds: Collection[int]) -> int | None:
+        """Return the newest of the server's stored rounds that the devices can go back to, if any."""
+        ...
+
+    def happened(self) -> Mapping[str, Any]:
+        """Return what befell devices since it was last asked, for the round's record."""
+        ...

@@ -1,0 +1,142 @@
+"""EPSL: part of the last-layer gradients is averaged over devices, back-propagated once and broadcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gapsl.device.exchange import Exchange, Outcome, Upload
+from gapsl.methods.base import Parameters, losses_of
+from gapsl.methods.psl import Psl
+from gapsl.methods.server_model import Contribution, all_finite
+
+ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
+
+
+class EpslParameters(Parameters):
+    """EPSL's settings."""
+
+    phi: float = Field(0.5, ge=0, le=1, description="share of each batch whose gradients are averaged")
+    hidden: Literal["mean", "per-device"] = Field(
+        "mean",
+        description="hidden activations for the averaged rows: of the devices' mean activations, or each own",
+    )
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A device's forward pass whose backward has to wait for the other devices' last-layer gradients."""
+
+    upload: Upload
+    loss: float
+    logits: Tensor
+    activations: Tensor
+    last: Tensor  # d L_i / d logits
+    statistics: list[tuple[Tensor, Tensor]]
+
+    @property
+    def finite(self) -> bool:
+        """Whether what came in and what came out are all numbers."""
+        return math.isfinite(self.loss) and all_finite(self.activations, self.last)
+
+
+class Epsl(Psl):
+    """Efficient parallel split learning with a fixed cut; phi = 0 is PSL."""
+
+    summary = "efficient PSL: last-layer gradients of a share phi of each batch averaged and broadcast"
+    section: ClassVar[str | None] = "epsl"
+    parameters: ClassVar[type[Parameters]] = EpslParameters
+    labels_at_device: ClassVar[bool] = False  # it averages gradients at the logits
+    one_loss: ClassVar[bool] = True  # what is averaged and broadcast is the gradient that the server steps on
+
+    @property
+    def chosen(self) -> EpslParameters:
+        """This run's parameters."""
+        assert isinstance(self.setting.parameters, EpslParameters)
+        return self.setting.parameters
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Average the last-layer gradients of the first rows, and combine as PSL does."""
+        if self.chosen.phi == 0:
+            return super().step(round, exchange, uploads, measure=measure)
+        waiting = sorted((self._forward(upload) for upload in uploads), key=lambda w: w.upload.device)
+        measured = self.measure_angles([w.upload for w in waiting]) if measure else None
+        finite = {w.upload.device: w for w in waiting if w.finite}
+        shared = math.ceil(self.chosen.phi * len(waiting[0].last) - ROUNDING)
+        averaged = self._averaged(list(finite.values()), shared) if finite else waiting[0].last[:shared]
+        own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
+        rows = self.server.rows(len(exchange.devices))
+        arrived: dict[int, Contribution] = {}
+        for w in waiting:
+            row = rows[exchange.devices.index(w.upload.device)]
+            # What is not finite stays so, also where only rows that are averaged without it would tell.
+            mine = w if w.finite else replace(w, loss=math.nan)
+            arrived[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
+
+        def combine(contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+            ids = [c.device for c in contributions]
+            total = self.reduce(gradients, contributions)
+            if self.chosen.hidden == "mean":
+                on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
+                returned = [c.activation_gradient + broadcast for c in contributions]
+                # At PSL's scale: as if every one of the devices had contributed this gradient.
+                total.add_(on_weights, alpha=len(ids) if self.setting.reduction == "sum" else 1)
+            else:
+                mean = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
+                returned = [torch.cat([mean, c.activation_gradient[shared:]]) for c in contributions]
+            self.server.half.step(round, total)
+            replies = {
+                c.device: self.reply(gradient, c.device, ids)
+                for c, gradient in zip(contributions, returned, strict=True)
+            }
+            losses = losses_of(contributions)
+            angles = measured.among(losses) if measured is not None else None
+            return Outcome(replies, losses, angles=angles)
+
+        return self.finish(exchange, arrived, rows, combine)
+
+    def _forward(self, upload: Upload) -> Waiting:
+        logits, activations, statistics = self.server.logits(upload)
+        loss = self.server.loss(logits, upload.labels, upload.device)
+        (last,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        return Waiting(upload, loss.item(), logits, activations, last, statistics)
+
+    def _backward(self, w: Waiting, last: Tensor, row: Tensor) -> Contribution:
+        inputs = [*self.server.half.parameters, w.activations]
+        gradients = torch.autograd.grad(w.logits, inputs, last, materialize_grads=True)
+        return Contribution(
+            w.upload, w.loss, self.server.flatten(gradients[:-1], row), gradients[-1], w.statistics
+        )
+
+    def _through_mean(self, waiting: Sequence[Waiting], shared: int) -> tuple[Tensor, Tensor]:
+        """Back-propagate the averaged rows once, through the devices' mean activations."""
+        first = waiting[0].upload
+        # The whole batch goes through, so that BatchNorm sees as many rows as it does for a device.
+        activations = self._mean([w.upload.device for w in waiting], [w.activations for w in waiting])
+        mean = Upload(-1, first.round, first.turn, activations, first.labels)
+        logits, activations, _ = self.server.logits(mean)
+        inputs = [*self.server.half.parameters, activations]
+        last = torch.zeros_like(logits)
+        last[:shared] = self._averaged(waiting, shared)
+        gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)
+        return self.server.flatten(gradients[:-1]), gradients[-1]
+
+    def _averaged(self, waiting: Sequence[Waiting], shared: int) -> Tensor:
+        return self._mean([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
+
+    def _mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
+        """Return the devices' mean, in which they count as they do in the round's loss."""
+        total = torch.zeros_like(tensors[0])
+        for device, tensor in zip(devices, tensors, strict=True):
+            by_data = self.setting.reduction == "samples"
+            share = 1 / (self.divisor(device, devices) if by_data else len(devices))
+            total.add_(tensor.detach(), alpha=share)
+        return total

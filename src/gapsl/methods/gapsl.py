@@ -1,0 +1,174 @@
+"""GAPSL: find the devices that agree (LGI), keep those near them and pull them closer (GDA)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from gapsl.alignment import Alignment, Leader, align, identify_leader
+from gapsl.device.exchange import Outcome, Reply
+from gapsl.methods.base import Parallel, Parameters, losses_of, nothing
+from gapsl.methods.server_model import Contribution, Penalty, all_finite
+
+
+class GapslParameters(Parameters):
+    """GAPSL's settings; K is a fraction of the devices of a round."""
+
+    k_min: float = Field(0.2, gt=0, le=1, description="smallest fraction of devices in the leader")
+    k_max: float = Field(0.8, gt=0, le=1, description="largest fraction of devices in the leader")
+    eta: float = Field(
+        0.5, allow_inf_nan=False, description="threshold = mean - eta * std of the angles; larger keeps fewer"
+    )
+    weight: float = Field(
+        5e-4,
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        alias="lambda",
+        description="weight of the regulariser 1 - cos(angle to the leader)",
+    )
+    penalty: Penalty = Field(
+        "exact", description="how the regulariser is differentiated; finite or none with labels = device"
+    )
+    exclusion: Literal["adaptive", "none"] = Field(
+        "adaptive", description="leave out devices beyond the threshold, or keep everybody"
+    )
+    excluded: Literal["skip", "plain"] = Field(
+        "skip", description="a device left out skips its step, or gets its own plain gradient"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> GapslParameters:
+        if self.k_min > self.k_max:
+            raise ValueError(f"k_min ({self.k_min:g}) must not be above k_max ({self.k_max:g})")
+        return self
+
+
+class Gapsl(Parallel):
+    """Gradient-aligned PSL. The ablations override one of `identify`, `select` and `combine`."""
+
+    summary = "gradient-aligned PSL: leader gradient identification and gradient direction alignment"
+    section: ClassVar[str | None] = "gapsl"
+    labels_at_device: ClassVar[bool] = True
+    parameters: ClassVar[type[Parameters]] = GapslParameters
+    spread: tuple[float, float] | None = None  # running minimum and maximum of the dispersion
+
+    @classmethod
+    def differentiates_twice(cls, parameters: Parameters) -> bool:
+        """The exact regulariser does."""
+        return (
+            isinstance(parameters, GapslParameters)
+            and parameters.penalty == "exact"
+            and parameters.weight > 0
+        )
+
+    @property
+    def chosen(self) -> GapslParameters:
+        """This run's parameters."""
+        assert isinstance(self.setting.parameters, GapslParameters)
+        return self.setting.parameters
+
+    def identify(self, round: int, gradients: Tensor) -> Leader:
+        """Find the leader (LGI)."""
+        return identify_leader(
+            gradients,
+            round=round,
+            total_rounds=self.setting.total_rounds,
+            k_min=self.chosen.k_min,
+            k_max=self.chosen.k_max,
+            spread=self.spread,
+        )
+
+    def select(self, round: int, gradients: Tensor, leader: Leader) -> Alignment:
+        """Choose the devices in the round's loss (GDA's threshold)."""
+        found = align(gradients, leader.gradient, eta=self.chosen.eta)
+        return everybody(found) if self.chosen.exclusion == "none" else found
+
+    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+        """Step on the kept devices' regularised losses, and answer each with its derivative."""
+        leader = self.identify(round, gradients)
+        self.spread = leader.spread
+        found = self.select(round, gradients, leader)
+        kept, returned, skipped = self._regularise(contributions, gradients, leader, found)
+        if kept:
+            self.server.half.step(round, self.reduce(gradients, contributions, kept))
+        ids = [c.device for c in contributions]
+        members = [ids[i] for i in kept]
+        if self.chosen.excluded == "plain" and kept:
+            plain = {i: c.activation_gradient for i, c in enumerate(contributions) if i not in skipped}
+            returned = {**plain, **returned}
+        replies: dict[int, Reply] = {
+            c.device: self.reply(returned[i], c.device, members) if i in returned else nothing(c.upload)
+            for i, c in enumerate(contributions)
+        }
+        return Outcome(
+            replies,
+            losses_of(contributions),
+            tuple(ids[i] for i in skipped),
+            leader.angles,
+            describe(leader, found, kept, ids, self.chosen.weight),
+        )
+
+    def _regularise(
+        self, contributions: Sequence[Contribution], gradients: Tensor, leader: Leader, found: Alignment
+    ) -> tuple[list[int], dict[int, Tensor], list[int]]:
+        """Add the regulariser's derivative to the kept rows of `gradients`, in place.
+
+        Returns the indices in the loss, their activation gradients, and those whose derivative was not
+        finite and who are left out for it.
+        """
+        kept: list[int] = []
+        returned: dict[int, Tensor] = {}
+        skipped: list[int] = []
+        weight = self.chosen.weight
+        for index in found.kept:
+            contribution = contributions[index]
+            returned[index] = contribution.activation_gradient
+            if weight > 0 and self.chosen.penalty != "none":
+                _, derivative = self.server.penalty(contribution, leader.gradient, self.chosen.penalty)
+                if derivative is not None:
+                    on_weights, on_activations = derivative
+                    if not all_finite(on_weights, on_activations):
+                        del returned[index]
+                        skipped.append(index)
+                        continue
+                    gradients[index].add_(on_weights, alpha=weight)
+                    returned[index] = contribution.activation_gradient.add(on_activations, alpha=weight)
+            kept.append(index)
+        return kept, returned, skipped
+
+    def state(self) -> dict[str, Any]:
+        """The running range of the dispersion."""
+        return {"spread": self.spread}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the running range of the dispersion."""
+        spread = state["spread"]
+        self.spread = None if spread is None else (float(spread[0]), float(spread[1]))
+
+
+def everybody(found: Alignment) -> Alignment:
+    """Keep every device, cap or no cap."""
+    return replace(found, kept=tuple(range(len(found.angles))))
+
+
+def describe(
+    leader: Leader, found: Alignment, kept: Sequence[int], ids: Sequence[int], weight: float
+) -> dict[str, Any]:
+    """Return what a round's record says about alignment; indices become device ids."""
+    cosines = found.angles.cos()
+    return {
+        "scores": leader.scores.tolist(),
+        "dispersion": leader.dispersion,
+        "ratio": leader.ratio,
+        "leader": [ids[i] for i in leader.members],
+        "lead_angles": found.angles.tolist(),
+        "cos": cosines.tolist(),
+        "threshold": found.threshold,
+        "kept": [ids[i] for i in kept],
+        "penalty": {ids[i]: weight * (1 - float(cosines[i])) for i in kept},
+    }

@@ -1,0 +1,28 @@
+"""PSL: one server-side model for all, a client-side model for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from gapsl.alignment import pairwise_angles
+from gapsl.device.exchange import Outcome
+from gapsl.methods.base import Parallel, losses_of
+from gapsl.methods.server_model import Contribution
+
+
+class Psl(Parallel):
+    """Parallel split learning: the devices' losses are reduced to one, and everybody follows it."""
+
+    summary = "parallel split learning: one shared server half, every device trains its own half"
+    labels_at_device: ClassVar[bool] = True
+
+    def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
+        """Step on the reduced gradient and return each device its own."""
+        everybody = [c.device for c in contributions]
+        angles = pairwise_angles(gradients)
+        self.server.half.step(round, self.reduce(gradients, contributions))
+        replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
+        return Outcome(replies, losses_of(contributions), angles=angles)

@@ -1,0 +1,168 @@
+"""The server's passes: forward and backward for one device's upload, repeatable to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, finite_step
+from gapsl.common.streams import global_stream
+from gapsl.device.exchange import Upload
+from gapsl.methods.batch_norm import RunningStatistics, Statistics
+from gapsl.models.half import Half
+
+Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
+Penalty = Literal["exact", "finite", "none"]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, device: int) -> Tensor:
+    """Return the mean cross-entropy of a device's batch."""
+    return F.cross_entropy(logits, labels)
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What the server computed for one upload at the round's common weights."""
+
+    upload: Upload
+    loss: float  # L_i
+    gradient: Tensor  # g_i, flat
+    activation_gradient: Tensor  # d L_i / d a_i
+    statistics: Statistics = field(default_factory=list)
+
+    @property
+    def device(self) -> int:
+        """The device this was computed for."""
+        return self.upload.device
+
+    @property
+    def finite(self) -> bool:
+        """Whether loss and gradients are all numbers."""
+        return math.isfinite(self.loss) and all_finite(self.gradient, self.activation_gradient)
+
+
+def all_finite(*tensors: Tensor) -> bool:
+    """Say whether no number in the tensors is NaN or infinite."""
+    # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
+    # large numbers may overflow by itself, and then each has to be looked at.
+    return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
+
+
+class Passes:
+    """A server-side half and the passes through it.
+
+    A pass draws its dropout from the stream named by (seed, device, round, turn), so every further pass
+    for the same upload sees the same masks; BatchNorm uses the upload's own batch every time.
+    """
+
+    def __init__(
+        self, half: Half, *, seed: int, loss: Loss = cross_entropy, device_loss: Loss | None = None
+    ) -> None:
+        self.half, self.seed, self.loss = half, seed, loss
+        self.device_loss = device_loss  # what devices descend, where it is not what the server does
+        half.model.train()  # whatever state it was handed over in
+        self.running = RunningStatistics(half.model)
+        self._rows = torch.empty(0)
+
+    def copy(self) -> Passes:
+        """Return passes over an independent copy of the half."""
+        return Passes(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
+
+    def rows(self, count: int) -> Tensor:
+        """Return a (count, d) matrix for a round's gradients, the same memory every round."""
+        first = self.half.parameters[0]
+        if len(self._rows) < count or self._rows.dtype != first.dtype or self._rows.device != first.device:
+            self._rows = torch.empty(count, self.half.size, dtype=first.dtype, device=first.device)
+        return self._rows[:count]
+
+    def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
+        """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given.
+
+        Where devices have a loss of their own, the activations' gradient is that loss's.
+        """
+        logits, activations, statistics = self.logits(upload)
+        loss = self.loss(logits, upload.labels, upload.device)
+        if self.device_loss is None:
+            gradient, returned = self._gradients(loss, activations, out)
+        else:
+            theirs = self.device_loss(logits, upload.labels, upload.device)
+            (returned,) = torch.autograd.grad(theirs, activations, retain_graph=True, materialize_grads=True)
+            pieces = torch.autograd.grad(loss, self.half.parameters, materialize_grads=True)
+            gradient = self.flatten(pieces, out)
+        return Contribution(upload, loss.item(), gradient, returned, statistics)
+
+    def logits(self, upload: Upload) -> tuple[Tensor, Tensor, Statistics]:
+        """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""
+        activations = upload.activations.detach().requires_grad_()
+        with self._stream(upload), self.running.captured() as statistics:
+            logits = self.half.model(activations)
+        return logits, activations, statistics
+
+    def penalty(
+        self, contribution: Contribution, leader: Tensor, mode: Penalty
+    ) -> tuple[Pull, tuple[Tensor, Tensor] | None]:
+        """Return cos theta_lead,i and the derivative of (1 - cos) for weights (flat) and activations.
+
+        The derivative is None where it is exactly zero or, in mode "none", not asked for.
+        """
+        pull = cosine_pull(contribution.gradient, leader)
+        if pull.direction is None or mode == "none":
+            return pull, None
+        compute = self._exact if mode == "exact" else self._finite
+        weights, activations = compute(contribution, pull.direction)
+        return pull, (weights.neg_(), activations.neg_())
+
+    def flatten(self, pieces: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+        """Join tensors shaped like the parameters into one flat vector."""
+        if out is None:
+            out = torch.empty(self.half.size, dtype=pieces[0].dtype, device=pieces[0].device)
+        torch.cat([piece.reshape(-1) for piece in pieces], out=out)
+        return out
+
+    def _stream(self, upload: Upload) -> AbstractContextManager[None]:
+        return global_stream(self.seed, "dropout-server", upload.device, upload.round, upload.turn)
+
+    def _again(self, upload: Upload) -> tuple[Tensor, Tensor]:
+        """Return the server's own loss on an upload, and the leaf activations."""
+        logits, activations, _ = self.logits(upload)
+        return self.loss(logits, upload.labels, upload.device), activations
+
+    def _gradients(
+        self, loss: Tensor, activations: Tensor, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return a loss's gradients for the weights (flat, in `out` if given) and for the activations."""
+        inputs = [*self.half.parameters, activations]
+        *pieces, on_activations = torch.autograd.grad(loss, inputs, materialize_grads=True)
+        return self.flatten(pieces, out), on_activations
+
+    def _exact(self, contribution: Contribution, direction: Tensor) -> tuple[Tensor, Tensor]:
+        loss, activations = self._again(contribution.upload)
+        weights, mixed = exact_product(loss, self.half.parameters, activations, self.half.views(direction))
+        return self.flatten(weights), mixed
+
+    def _finite(self, contribution: Contribution, direction: Tensor) -> tuple[Tensor, Tensor]:
+        home = [p.detach().clone() for p in self.half.parameters]
+
+        def gradients_at(offset: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.no_grad():
+                for parameter, piece in zip(self.half.parameters, self.half.views(offset), strict=True):
+                    parameter.add_(piece)
+            try:
+                return self._gradients(*self._again(contribution.upload))
+            finally:
+                with torch.no_grad():  # put back, not subtracted: the weights must not lose a bit
+                    for parameter, value in zip(self.half.parameters, home, strict=True):
+                        parameter.copy_(value)
+
+        returned = contribution.activation_gradient
+        if self.device_loss is not None:  # the regulariser is of the server's loss, whatever devices descend
+            (returned,) = torch.autograd.grad(*self._again(contribution.upload), materialize_grads=True)
+        step = finite_step(self.flatten(home))
+        return finite_product(gradients_at, contribution.gradient, returned, direction, step)

@@ -1,0 +1,136 @@
+"""SFL v1: a server-side copy per device, and a parameter server that averages the halves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from gapsl.alignment import pairwise_angles
+from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.methods.base import Measured, Parameters, Setting, Strategy, nothing
+from gapsl.methods.server_model import Contribution, Passes
+from gapsl.models.half import Half, average, weights_of
+
+
+class SflParameters(Parameters):
+    """SFL's settings."""
+
+    interval: int | None = Field(None, ge=1, description="rounds between two averagings; unset: one epoch")
+    weights: Literal["samples", "uniform"] = Field(
+        "samples", description="how devices count in the average: by their amount of data, or equally"
+    )
+
+
+class ClientAveraging(Strategy):
+    """What both versions of SFL share: client-side models averaged by a separate parameter server."""
+
+    section: ClassVar[str | None] = "sfl"
+    parameters: ClassVar[type[Parameters]] = SflParameters
+    moves_halves: ClassVar[bool] = True
+
+    def __init__(self, server: Passes, setting: Setting) -> None:
+        super().__init__(server, setting)
+        self.active: set[int] = set()  # the devices that trained since the last averaging
+
+    @property
+    def chosen(self) -> SflParameters:
+        """This run's parameters."""
+        assert isinstance(self.setting.parameters, SflParameters)
+        return self.setting.parameters
+
+    def weights(self) -> dict[int, float]:
+        """Return how much each device that trained counts, in ascending id; everybody if none did."""
+        devices = sorted(self.active) or sorted(self.setting.devices)
+        uniform = self.chosen.weights == "uniform"
+        return {d: 1.0 if uniform else float(self.setting.devices[d].samples) for d in devices}
+
+    def averaging(self, round: int) -> Mapping[int, float] | None:
+        """Average at the end of every epoch, or every `interval` rounds, and at the end of training."""
+        due = round % (self.chosen.interval or self.setting.rounds_per_epoch) == 0
+        if not (due or round == self.setting.total_rounds) or not self.active:
+            return None
+        weights = self.weights()
+        self.active.clear()
+        return weights
+
+    def shared_half(self) -> Mapping[int, float]:
+        """The model of SFL is the average, also between two averagings."""
+        return self.weights()
+
+    def train_once(self, passes: Passes, round: int, contribution: Contribution) -> Reply:
+        """Take a server step on one device's gradient and return its gradient at the cut."""
+        self.active.add(contribution.device)
+        passes.half.step(round, contribution.gradient)
+        passes.running.update([contribution.statistics])
+        return Reply(contribution.activation_gradient)
+
+    def state(self) -> dict[str, Any]:
+        """Who trained since the last averaging."""
+        return {"active": sorted(self.active)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore who trained since the last averaging."""
+        self.active = {int(d) for d in state["active"]}
+
+
+class Sfl(ClientAveraging):
+    """Split federated learning, version 1."""
+
+    summary = "split federated learning v1: a server copy per device; both halves averaged every epoch"
+
+    def __init__(self, server: Passes, setting: Setting) -> None:
+        super().__init__(server, setting)
+        self.copies = {device: server.copy() for device in sorted(setting.devices)}
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Train every device's copy on its own upload."""
+        common = not self.active  # right after an averaging all copies are the same
+        measured: Measured | None = None
+        if measure and not common:
+            uploads = list(uploads)
+            self.server_model()
+            measured = self.measure_angles(uploads)
+        rows = self.server.rows(len(exchange.devices))
+        replies: dict[int, Reply] = {}
+        losses: dict[int, float] = {}
+        for upload in uploads:
+            passes = self.copies[upload.device]
+            row = rows[exchange.devices.index(upload.device)]
+            contribution = passes.first_order(upload, out=row)
+            if contribution.finite:
+                replies[upload.device] = self.train_once(passes, round, contribution)
+                losses[upload.device] = contribution.loss
+            else:
+                replies[upload.device] = nothing(upload)
+        skipped = tuple(sorted(replies.keys() - losses.keys()))
+        if common and losses:
+            measured = Measured(exchange.devices, pairwise_angles(rows))
+        angles = measured.among(losses) if measured is not None else None
+        return Outcome(replies, dict(sorted(losses.items())), skipped, angles)
+
+    def averaging(self, round: int) -> Mapping[int, float] | None:
+        """Average the server's copies together with the client-side models."""
+        weights = super().averaging(round)
+        if weights is not None:
+            merged = self._merged(weights)
+            for passes in self.copies.values():
+                passes.half.model.load_state_dict(merged)
+        return weights
+
+    def server_model(self) -> nn.Module:
+        """Return the average of the copies."""
+        self.server.half.model.load_state_dict(self._merged(self.weights()))
+        return self.server.half.model
+
+    def halves(self) -> Mapping[str, Half]:
+        """The copies."""
+        return {f"server-{device:04d}": passes.half for device, passes in self.copies.items()}
+
+    def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
+        models = [weights_of(self.copies[device].half.model) for device in weights]
+        return average(models, list(weights.values()))

@@ -1,0 +1,36 @@
+"""SFL v2: one server-side model, which takes the devices one after another in a random order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gapsl.common.streams import numpy_stream
+from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.methods.base import nothing
+from gapsl.methods.sfl import ClientAveraging
+
+
+class SflV2(ClientAveraging):
+    """Split federated learning, version 2."""
+
+    summary = "split federated learning v2: one server half, devices in random order; client halves averaged"
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Take one server step per device, in this round's random order."""
+        by_device = {upload.device: upload for upload in uploads}
+        measured = self.measure_angles(list(by_device.values())) if measure else None
+        replies: dict[int, Reply] = {}
+        losses: dict[int, float] = {}
+        stream = numpy_stream(self.setting.seed, "sfl-order", round=round)
+        for device in stream.permutation(sorted(by_device)).tolist():
+            contribution = self.server.first_order(by_device[device])
+            if contribution.finite:
+                replies[device] = self.train_once(self.server, round, contribution)
+                losses[device] = contribution.loss
+            else:
+                replies[device] = nothing(by_device[device])
+        skipped = tuple(sorted(replies.keys() - losses.keys()))
+        angles = measured.among(losses) if measured is not None else None
+        return Outcome(replies, dict(sorted(losses.items())), skipped, angles)

@@ -1,0 +1,222 @@
+"""A device's end of the stream: it stays connected, through broken links, until the run is over."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from torch import Tensor
+
+from gapsl import __version__
+from gapsl.common.errors import InputError
+from gapsl.network.device.member import COMPUTING, Member, Outgoing, Workplace
+from gapsl.network.device.store import Store
+from gapsl.network.parameter_server.client import Holder
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError, why_failed
+from gapsl.network.protocol.framing import Assembler, Expected
+from gapsl.network.protocol.serialization import deserialize, serialize
+from gapsl.network.server.roster import PROTOCOL
+from gapsl.network.server.service import METHOD, open_channel
+
+LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
+# Refusals that another attempt may not meet.
+PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a device goes on trying, in seconds."""
+
+    first: float = 0.2  # before the second attempt; doubled for each further one,
+    longest: float = 15.0  # up to this
+    whole: float = 3600.0  # without any connection, before it gives up
+
+
+class Refused(InputError):
+    """The server does not want this device."""
+
+
+class Agent:
+    """Keeps one device of a run connected."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        *,
+        state: Path,
+        workplace: Callable[[wire.Welcome], Workplace],
+        credentials: grpc.ChannelCredentials | None = None,
+        credentials_for: Callable[[str], grpc.ChannelCredentials | None] | None = None,
+        patience: Patience | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.address, self.name, self.state, self.tell = address, name, state, tell
+        self._workplace, self._credentials = workplace, credentials
+        # The parameter server's address is the server's word: whether it is good, and with what, is not.
+        self._credentials_for = credentials_for or (lambda address: credentials)
+        self._patience = patience or Patience()
+        self._member: Member | None = None
+        self._connected = False  # whether the server has let it in
+        self._away = False  # whether a connection was lost, or could not be made
+        self._seen = time.monotonic()  # when there was last a connection
+
+    def run(self) -> str:
+        """Take part until the server says goodbye; returns why it did."""
+        attempts = 0
+        while True:
+            try:
+                return self._connection()
+            except grpc.RpcError as error:
+                why = why_failed(error, plain=self._credentials is None and self._member is None)
+                lost = f"cannot reach {self.address} ({why})"
+            except WireError as error:
+                if error.reason not in PASSING:
+                    raise InputError(f"{self.name} does not understand the server: {error}") from None
+                why = lost = str(error)
+            if time.monotonic() - self._seen < self._patience.first:
+                attempts = 0
+            if time.monotonic() - self._seen > self._patience.whole:
+                raise InputError(f"no connection to {self.address}: {why}")
+            pause = min(self._patience.longest, self._patience.first * 2**attempts)
+            attempts = min(attempts + 1, 16)
+            self._away = True
+            self.tell(f"{lost}; next attempt within {pause:.1f} s")
+            time.sleep(pause * random.uniform(0.5, 1.0))  # so that a fleet does not come back all at once
+
+    def _connection(self) -> str:
+        outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        outgoing.put(
+            wire.FromDevice(hello=wire.Hello(protocol=PROTOCOL, version=__version__, name=self.name))
+        )
+        with open_channel(self.address, self._credentials) as channel:
+            join: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
+                f"/{METHOD}/Join", request_serializer=serialize
+            )
+            call = join(iter(outgoing.get, None))
+            self._connected = False
+            try:
+                reason = self._follow(iter(call), outgoing, call.is_active)
+                outgoing.put(wire.FromDevice(heard=wire.Heard()))
+                hear_out(call)
+                return reason
+            except Refused:
+                raise
+            except (InputError, OSError) as error:
+                outgoing.put(wire.FromDevice(failed=wire.Failed(reason=str(error)[:200])))
+                hear_out(call)
+                raise
+            finally:
+                if self._connected:
+                    self._seen = time.monotonic()
+                outgoing.put(None)
+                call.cancel()
+
+    def _follow(
+        self,
+        stream: Iterator[bytes],
+        outgoing: queue.SimpleQueue[Outgoing | None],
+        connected: Callable[[], bool],
+    ) -> str:
+        for command, tensor in commands(stream, self._expected):
+            kind = command.WhichOneof("message")
+            if kind == "refusal" and command.refusal.reason not in PASSING:
+                raise Refused(f"the server refuses {self.name}: {command.refusal.message}")
+            if kind == "refusal":
+                raise WireError(command.refusal.reason, command.refusal.message)
+            if kind == "goodbye":
+                if command.goodbye.finished:
+                    return command.goodbye.reason
+                raise WireError(wire.STOPPED, command.goodbye.reason)
+            if kind == "welcome":
+                if self._away:
+                    self.tell(f"connected to {self.address}")
+                self._connected, self._away = True, False
+                outgoing.put(self._welcomed(command.welcome).ready())
+                continue
+            if self._member is None:
+                raise WireError(wire.MALFORMED, f"{kind} before welcome")
+            for answer in self._member.carry_out(command, tensor, connected):
+                outgoing.put(answer)
+        raise WireError(wire.STOPPED, "the server closed the stream")
+
+    def _welcomed(self, welcome: wire.Welcome) -> Member:
+        # A server that was started again may name another parameter server: then all is built anew, as in
+        # a process that was started again.
+        if self._member is None or self._member.welcome != welcome:
+            self.tell(f"welcome to run {welcome.run[:12]} as device {welcome.device} of {welcome.devices}")
+            if not welcome.run.isalnum():  # it names a folder
+                raise WireError(wire.MALFORMED, f"{welcome.run[:100]!r} is no name of a run")
+            store = Store(self.state / welcome.run / self.name, f"{welcome.run}/{self.name}")
+            store.check()
+            holder = None
+            if welcome.parameter_server:
+                address = welcome.parameter_server
+                holder = Holder(self.name, address, self._credentials_for(address), self.tell)
+            with COMPUTING:  # it makes a model, which draws from the generator that all share
+                place = self._workplace(welcome)
+            self._member = Member(place, store, welcome, holder)
+        return self._member
+
+    def _expected(self, command: wire.ToDevice) -> Expected:
+        if self._member is None:
+            raise WireError(wire.MALFORMED, "a tensor before welcome")
+        return self._member.expected(command)
+
+
+def hear_out(call: Iterable[bytes]) -> None:
+    """Wait a moment for the server to close a stream, so that the last word to it is not lost."""
+    closed = threading.Thread(target=lambda: deque(heard(call), maxlen=0), daemon=True)
+    closed.start()
+    closed.join(LAST_WORD_SECONDS)
+
+
+def heard(call: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what comes until the stream ends, however it does."""
+    with suppress(grpc.RpcError):
+        yield from call
+
+
+def commands(
+    stream: Iterator[bytes], expected: Callable[[wire.ToDevice], Expected]
+) -> Iterator[tuple[wire.ToDevice, Tensor | None]]:
+    """Yield the server's commands, each with its tensor when that is complete."""
+    assembler = Assembler()
+    waiting: wire.ToDevice | None = None
+    for data in stream:
+        message = deserialize(wire.ToDevice, data)
+        if isinstance(message, memoryview):
+            tensor = assembler.add(message)
+            if tensor is not None and waiting is not None:
+                yield waiting, tensor
+            continue
+        if assembler.waiting:
+            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
+        waiting = message
+        header = announced(message)
+        if header is None:
+            yield message, None
+        else:
+            tensor = assembler.start(header, expected(message))
+            if tensor is not None:
+                yield message, tensor
+
+
+def announced(command: wire.ToDevice) -> wire.Tensor | None:
+    """Return what announces the tensor of a command that has one."""
+    if command.WhichOneof("message") == "backward" and command.backward.HasField("gradient"):
+        return command.backward.gradient
+    if command.WhichOneof("message") == "evaluate" and command.evaluate.HasField("inputs"):
+        return command.evaluate.inputs
+    if command.WhichOneof("message") == "head":
+        return command.head.features
+    return None

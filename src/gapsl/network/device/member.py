@@ -1,0 +1,210 @@
+"""A device in a run over the network: what it makes of each command. It knows no stream."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gapsl.common.errors import InputError
+from gapsl.device.device import Device
+from gapsl.device.exchange import DeviceInfo, Reply, Upload
+from gapsl.device.label_private import HeadedDevice
+from gapsl.models.half import weights_of
+from gapsl.network.device.store import Store
+from gapsl.network.parameter_server.client import Holder
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.framing import AtMost, Expected, parts
+from gapsl.run.parts import EVALUATION_BATCH
+
+Outgoing = wire.FromDevice | memoryview
+# Random generators of torch are global, so the devices of one process compute one after another.
+COMPUTING = threading.Lock()
+
+
+class Workplace(Protocol):
+    """What a device is built from: its data, and the model at its start."""
+
+    info: DeviceInfo
+    test_samples: int  # of the device's own
+
+    def device(self, total_rounds: int) -> Device:
+        """Return the device as it is at the start of the run."""
+        ...
+
+    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None]:
+        """Return a batch of an evaluation set, and labels if they are the device's own."""
+        ...
+
+
+class Member:
+    """A device's state between commands; it outlives a broken link."""
+
+    def __init__(
+        self, workplace: Workplace, store: Store, welcome: wire.Welcome, holder: Holder | None = None
+    ) -> None:
+        self.workplace, self.store, self.welcome, self.holder = workplace, store, welcome, holder
+        self.device: Device | None = None
+        self.generation = 0
+        self.position = (0, 0)  # the last round and turn
+        self._lent: dict[str, Tensor] = {}  # the mean half, for one evaluation
+        self._sent: Upload | None = None  # waits for its reply
+
+    def ready(self) -> wire.FromDevice:
+        """Return what the device has and can go on from."""
+        info = self.workplace.info
+        return wire.FromDevice(
+            ready=wire.Ready(
+                samples=info.samples,
+                label_counts=[] if self.welcome.features else info.label_counts,
+                batches_per_pass=info.batches_per_pass,
+                stored=self.store.stored(),
+                generation=self.generation,
+                round=self.position[0],
+                turn=self.position[1],
+                waiting=self._sent is not None,
+                test_samples=self.workplace.test_samples,
+            )
+        )
+
+    def carry_out(
+        self, command: wire.ToDevice, tensor: Tensor | None, wanted: Callable[[], bool] = lambda: True
+    ) -> Iterator[Outgoing]:
+        """Do what the server asks for, as long as it is wanted, and yield the answer."""
+        kind = command.WhichOneof("message")
+        if kind == "begin":
+            yield from self._begin(command.begin)
+        elif self.device is None:
+            raise WireError(wire.MALFORMED, f"{kind} before begin")
+        elif kind == "forward":
+            yield from self._forward(self.device, command.forward)
+        elif kind == "backward":
+            self._backward(self.device, command.backward, tensor)
+        elif kind == "save":
+            self.store.write(command.save.round, self.generation, self.device.tensors())
+            yield wire.FromDevice(done=wire.Done())
+        elif kind == "share":
+            yield self._share(self.device, command.share, wanted)
+        elif kind == "evaluate":
+            yield from self._evaluate(self.device, command.evaluate, tensor)
+        elif kind == "head":
+            yield from self._head(self.device, command.head, tensor)
+        elif kind == "ask":
+            yield wire.FromDevice(status=wire.Status(drift=self.device.drift(), sha256=self.device.digest()))
+        else:
+            raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
+
+    def expected(self, command: wire.ToDevice) -> Expected:
+        """Return what the tensor of a command must be."""
+        if self.device is None:
+            raise WireError(wire.MALFORMED, "a tensor before begin")
+        dtype = wire.FLOAT64 if self.device.half.parameters[0].dtype == torch.float64 else wire.FLOAT32
+        if command.WhichOneof("message") == "evaluate":
+            return Expected(dtype, (AtMost(EVALUATION_BATCH), *self.welcome.inputs))
+        welcome = self.welcome
+        if command.WhichOneof("message") == "head":
+            rows = AtMost(max(EVALUATION_BATCH, len(self._sent.activations) if self._sent else 0))
+            codec = welcome.activations if command.head.what == wire.Head.LOSS else wire.PLAIN
+            return Expected(dtype, (rows, *welcome.features), (codec,), (welcome.compression,))
+        if self._sent is None:
+            raise WireError(wire.MALFORMED, "a gradient that was not asked for")
+        shape = tuple(self._sent.activations.shape)
+        return Expected(dtype, shape, (welcome.gradients,), (welcome.compression,))
+
+    def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
+        with COMPUTING:
+            device = self.workplace.device(begin.total_rounds)
+        if begin.round:
+            device.load(self.store.read(begin.round, device.where))
+        self.device, self.generation = device, begin.generation
+        self.position, self._sent = (begin.round, 0), None
+        self.store.forget_after(begin.round)
+        yield wire.FromDevice(done=wire.Done())
+
+    def _forward(self, device: Device, command: wire.Forward) -> Iterator[Outgoing]:
+        asked = (command.round, command.turn)
+        if self._sent is None or self.position != asked:  # else the link broke before the server had it all
+            with COMPUTING:
+                self._sent = device.forward(*asked, learn=command.learn)
+            self.position = asked
+        upload = self._sent
+        header, data = describe(upload.activations, self.welcome.activations, self.welcome.compression)
+        yield wire.FromDevice(
+            upload=wire.Upload(
+                round=asked[0], turn=asked[1], activations=header, labels=upload.labels.tolist()
+            )
+        )
+        yield from parts(data)
+
+    def _backward(self, device: Device, command: wire.Backward, gradient: Tensor | None) -> None:
+        if self._sent is None or self.position != (command.round, command.turn):
+            return  # the reply was sent again, in case it had been lost
+        sent, self._sent = self._sent, None
+        if command.late:
+            device.forget()
+            return
+        if gradient is None:
+            gradient = torch.zeros_like(sent.activations)
+        with COMPUTING:
+            device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
+
+    def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
+        if self.holder is None:
+            raise InputError("this run shares halves, but names no parameter server")
+        model = device.half.model
+        mean = self.holder.share(self.welcome, share, weights_of(model), wanted)
+        if share.keep:
+            model.load_state_dict(mean or {})
+        self._lent = mean or {}
+        return wire.FromDevice(done=wire.Done())
+
+    def _head(self, device: Device, command: wire.Head, features: Tensor | None) -> Iterator[Outgoing]:
+        if not isinstance(device, HeadedDevice) or features is None:
+            raise WireError(wire.MALFORMED, "this device has no head, or was sent nothing for it")
+        judged = wire.Judged()
+        data: Sequence[memoryview] = ()
+        with COMPUTING:
+            if command.what == wire.Head.LOSS:
+                judged.loss, gradient = device.judge(features)
+                header, data = describe(gradient, self.welcome.gradients, self.welcome.compression)
+                judged.tensor.CopyFrom(header)
+            elif command.what == wire.Head.LOGITS:
+                header, data = describe(device.predict(features), wire.PLAIN)
+                judged.tensor.CopyFrom(header)
+            else:
+                _, labels = self.workplace.inputs(wire.Evaluate.OWN, command.batch)
+                assert labels is not None
+                if len(labels) != len(features):
+                    raise WireError(wire.MALFORMED, f"{len(features)} rows for {len(labels)} test samples")
+                right = device.predict(features).argmax(dim=1).cpu() == labels
+                judged.right = int(right.sum())
+        yield wire.FromDevice(judged=judged)
+        yield from parts(data)
+
+    def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
+        if self.welcome.own_data and command.set != wire.Evaluate.OWN:
+            inputs, labels = self.store.kept(command.set, command.batch, given), None
+        else:
+            inputs, labels = self.workplace.inputs(command.set, command.batch)
+        model = device.half.model
+        if command.shared:
+            model = copy.deepcopy(model)
+            model.load_state_dict(self._lent)
+        model.eval()
+        with COMPUTING, torch.no_grad():
+            activations = model(device.placed(inputs))
+        header, data = describe(activations, self.welcome.activations, self.welcome.compression)
+        yield wire.FromDevice(
+            scored=wire.Scored(
+                batch=command.batch,
+                activations=header,
+                labels=[] if labels is None or self.welcome.features else labels.tolist(),
+            )
+        )
+        yield from parts(data)

@@ -1,0 +1,147 @@
+"""A device's visit to the parameter server: it brings its half, and takes the mean home."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import grpc
+from torch import Tensor
+
+from gapsl.network.parameter_server.service import METHOD
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.errors import WireError, why_failed
+from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.serialization import deserialize, serialize
+from gapsl.network.server.roster import PROTOCOL
+from gapsl.network.server.service import open_channel
+
+Outgoing = wire.FromHolder | memoryview
+PAUSE = 0.2  # seconds before the second attempt; doubled for each further one,
+LONGEST = 5.0  # up to this
+TELL_SECONDS = 10.0  # between two words about attempts that fail
+
+
+class TurnedAway(WireError):
+    """The parameter server does not want this device, however often it comes."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who visits, and where."""
+
+    name: str
+    address: str
+    credentials: grpc.ChannelCredentials | None = None
+    tell: Callable[[str], None] = lambda text: None
+
+    def share(
+        self,
+        welcome: wire.Welcome,
+        share: wire.Share,
+        half: Mapping[str, Tensor],
+        wanted: Callable[[], bool],
+    ) -> dict[str, Tensor] | None:
+        """Bring the half, and return the mean if it is fetched; tries again as long as it is wanted."""
+        pause, told = PAUSE, -TELL_SECONDS
+        while wanted():
+            try:
+                return self._visit(welcome, share, half, wanted)
+            except grpc.RpcError as error:
+                why = why_failed(error, plain=self.credentials is None)
+            except TurnedAway as error:
+                raise TurnedAway(error.reason, f"the parameter server {self.address}: {error}") from None
+            except WireError as error:
+                why = str(error)
+            if wanted() and time.monotonic() - told >= TELL_SECONDS:
+                told = time.monotonic()
+                self.tell(f"cannot share the half at the parameter server {self.address} ({why}); trying on")
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST, 2 * pause)
+        raise WireError(wire.STOPPED, "the server has gone while halves were shared")
+
+    def _visit(
+        self,
+        welcome: wire.Welcome,
+        share: wire.Share,
+        half: Mapping[str, Tensor],
+        wanted: Callable[[], bool],
+    ) -> dict[str, Tensor] | None:
+        with open_channel(self.address, self.credentials) as channel:
+            method: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
+                f"/{METHOD}/Share", request_serializer=serialize
+            )
+            call = method(self._brought(welcome, share, half))
+            over = threading.Event()
+            threading.Thread(target=cancel_unless, args=(call, wanted, over), daemon=True).start()
+            try:
+                mean = taken(call, half)
+            finally:
+                over.set()
+                call.cancel()
+        if not share.fetch:
+            return None
+        if mean.keys() != half.keys():
+            raise WireError(wire.MALFORMED, f"the mean has {len(mean)} of the half's {len(half)} tensors")
+        return mean
+
+    def _brought(
+        self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]
+    ) -> Iterator[Outgoing]:
+        contributes = welcome.device in share.weights
+        yield wire.FromHolder(
+            announce=wire.Announce(
+                protocol=PROTOCOL,
+                name=self.name,
+                device=welcome.device,
+                run=welcome.run,
+                transfer=share.transfer,
+                weights=share.weights,
+                tensors=len(half) if contributes else 0,
+                fetch=share.fetch,
+            )
+        )
+        for name, tensor in half.items() if contributes else ():
+            header, data = describe(tensor, wire.PLAIN)
+            yield wire.FromHolder(named=wire.Named(name=name, tensor=header))
+            yield from parts(data)
+
+
+def taken(answers: Iterator[bytes], half: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean that the parameter server sends; its tensors are like those of the half."""
+    found: dict[str, Tensor] = {}
+    assembler, name = Assembler(), ""
+    for data in answers:
+        message = deserialize(wire.ToHolder, data)
+        if isinstance(message, memoryview):
+            tensor = assembler.add(message)
+        elif message.WhichOneof("message") == "refusal":
+            reason = message.refusal.reason
+            raise (WireError if reason == wire.STOPPED else TurnedAway)(reason, message.refusal.message)
+        elif message.WhichOneof("message") == "finished":
+            return found
+        else:
+            name = message.named.name
+            tensor = assembler.start(message.named.tensor, like(half.get(name)))
+        if tensor is not None:
+            found[name] = tensor
+    raise WireError(wire.STOPPED, "the parameter server closed the stream")
+
+
+def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.Event) -> None:
+    """Cancel a call that waits for others as soon as nobody wants its result any more."""
+    while not over.wait(PAUSE):
+        if not wanted():
+            call.cancel()
+
+
+def like(tensor: Tensor | None) -> Expected:
+    """Expect a tensor of the half's own shape and type."""
+    if tensor is None:
+        raise WireError(wire.MALFORMED, "the mean has a tensor that the half does not have")
+    header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)
+    return Expected(header.dtype, tuple(tensor.shape))

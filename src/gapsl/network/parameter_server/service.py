@@ -1,0 +1,218 @@
+"""The parameter server: averages client-side models, and passes them on. The main server never sees them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import grpc
+from torch import Tensor
+
+from gapsl.common.errors import InputError
+from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.serialization import deserialize, serialize
+from gapsl.network.server.roster import check_protocol, listed
+from gapsl.network.server.service import HELLO_SECONDS, STRANGER, Identify, Serving, Silent, within
+
+METHOD = "gapsl.v1.Parameters"
+MOST_TENSORS = 10_000
+LONGEST_NAME = 256
+MOST_NUMBERS = 1 << 40  # in a tensor, as its shape has it
+MOST_VISITS = 4  # of a device at once, in different runs
+SILENCE_SECONDS = 60.0  # without a part sent or taken, after which a visit is ended
+
+Outgoing = wire.ToHolder | memoryview
+
+
+class Visits:
+    """The visits of devices: one at a time in a run, and not many in all."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[str, grpc.ServicerContext]] = {}  # by device and run, the oldest first
+        self._lock = threading.Lock()  # streams open and close in gRPC's threads
+
+    @contextmanager
+    def of(self, device: int, run: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Begin a visit, and end those it takes the place of: the link of an older one may have broken."""
+        with self._lock:
+            mine = self._open.setdefault(device, {})
+            replaced = [mine.pop(run)] if run in mine else []
+            while len(mine) >= MOST_VISITS:
+                replaced.append(mine.pop(next(iter(mine))))
+            mine[run] = context
+        for old in replaced:
+            old.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if mine.get(run) is context:
+                    del mine[run]
+
+
+@dataclass
+class Link:
+    """A device's stream. Where it does not move, it is ended: it would keep one of the server's threads."""
+
+    stream: Iterator[bytes]
+    context: grpc.ServicerContext
+    tell: Callable[[str], None]
+    who: str = "somebody"
+
+    def heard(self, seconds: float) -> Iterator[bytes]:
+        """Yield what the device says, as long as it says something every so many seconds."""
+        while True:
+            with self.moving(seconds):
+                data = next(self.stream, None)
+            if data is None:
+                return
+            yield data
+
+    def moving(self, seconds: float) -> AbstractContextManager[None]:
+        """End the stream if what is done meanwhile takes longer."""
+        return within(seconds, partial(self._end, seconds))
+
+    def _end(self, seconds: float) -> None:
+        self.tell(f"{self.who}: nothing has moved for {seconds:g} s, the link is ended")
+        self.context.cancel()
+
+
+@dataclass(frozen=True)
+class ParameterService:
+    """Serves the devices of any run that are listed."""
+
+    names: tuple[str, ...]
+    transfers: Transfers
+    largest: int  # bytes of a half
+    identify: Identify = lambda context: None
+    tell: Callable[[str], None] = lambda text: None
+    visits: Visits = field(default_factory=Visits)
+    silent: Silent = field(default_factory=Silent)
+
+    def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
+        """Take a device's half, and give it the mean if it waits for it."""
+        link = Link(stream, context, self.tell)
+        party: str | None = STRANGER
+        try:
+            party = self.identify(context)
+            with self.silent.of(party, context):
+                announce = announced(link.heard(HELLO_SECONDS))
+            link.who = repr(announce.name[:100])
+            device, transfer = self._admitted(announce, context)
+            self.tell(f"{transfer}: {link.who} is here")
+            with self.visits.of(device, announce.run, context):
+                yield from self._visited(link, announce, transfer)
+        except (WireError, InputError) as error:
+            self.tell(f"{link.who} is refused: {error}")
+            reason = error.reason if isinstance(error, WireError) else wire.STOPPED
+            with self.silent.of(party, context), link.moving(HELLO_SECONDS):
+                yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
+
+    def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:
+        """Return who comes, and for what; refuse whoever is not what it says."""
+        check_protocol(announce.protocol, "")
+        device = listed(announce.name, self.names, self.identify(context))
+        if device != announce.device:
+            raise WireError(
+                wire.IDENTITY,
+                f"{announce.name!r} is device {device} here and {announce.device} at the server; list the "
+                "parameter server's --names in the server's order",
+            )
+        strangers = [number for number in announce.weights if not 0 <= number < len(self.names)]
+        if strangers:
+            raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")
+        return device, self.transfers.open(announce.run, announce.transfer, announce.weights)
+
+    def _visited(self, link: Link, announce: wire.Announce, transfer: Transfer) -> Iterator[Outgoing]:
+        if announce.device in announce.weights:
+            half = received(link.heard(SILENCE_SECONDS), announce.tensors, self.largest)
+            self.transfers.add(transfer, announce.device, half)
+        mean = self.transfers.mean(transfer, link.context.is_active) if announce.fetch else {}
+        if mean is None:
+            return  # the one who waited has gone
+        for message in sent(mean):
+            with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
+                yield message
+        with link.moving(SILENCE_SECONDS):
+            yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
+
+
+def announced(stream: Iterator[bytes]) -> wire.Announce:
+    """Return the message that every stream begins with."""
+    try:
+        message = deserialize(wire.FromHolder, next(stream))
+    except (StopIteration, grpc.RpcError):
+        raise WireError(wire.MALFORMED, "the stream ended before it said what it is about") from None
+    if isinstance(message, memoryview) or message.WhichOneof("message") != "announce":
+        raise WireError(wire.MALFORMED, "a stream begins with announce")
+    return message.announce
+
+
+def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Tensor]:
+    """Return the tensors that a device sends, by name, within what a half may have."""
+    if not 0 < count <= MOST_TENSORS:
+        raise WireError(wire.TOO_MUCH, f"a half of {count} tensors")
+    found: dict[str, Tensor] = {}
+    assembler, name, left = Assembler(), "", largest
+    try:
+        for data in stream:
+            message = deserialize(wire.FromHolder, data)
+            if isinstance(message, memoryview):
+                tensor = assembler.add(message)
+            elif message.WhichOneof("message") != "named" or assembler.waiting:
+                raise WireError(wire.MALFORMED, "something else where a tensor is due")
+            else:
+                name = message.named.name
+                if not 0 < len(name) <= LONGEST_NAME or name == RESERVED or name in found:
+                    raise WireError(wire.MALFORMED, f"{name[:LONGEST_NAME]!r} is no name of another tensor")
+                left -= message.named.tensor.bytes + len(name.encode())
+                if left < 0:
+                    raise WireError(wire.TOO_MUCH, f"a half of more than {largest} bytes")
+                tensor = assembler.start(message.named.tensor, whatever(message.named.tensor))
+            if tensor is not None:
+                found[name] = tensor
+            if len(found) == count:
+                return found
+    except grpc.RpcError:
+        pass
+    # A link that broke is no fault of the device's: it may come again.
+    raise WireError(wire.STOPPED, f"the stream ended after {len(found)} of {count} tensors")
+
+
+def whatever(header: wire.Tensor) -> Expected:
+    """Expect what a tensor says of itself: its size is limited elsewhere."""
+    if header.dtype not in DTYPES:
+        raise WireError(wire.MALFORMED, f"dtype {header.dtype} is unknown")
+    shape = header.shape
+    # Of a tensor without numbers the other dimensions may be anything, and so too much to multiply.
+    possible = len(shape) <= LARGEST_RANK and math.prod(max(size, 1) for size in shape) <= MOST_NUMBERS
+    if not possible or min(shape, default=0) < 0:
+        raise WireError(wire.MALFORMED, f"a tensor of {len(header.shape)} dimensions that cannot be")
+    return Expected(header.dtype, tuple(header.shape))
+
+
+def sent(half: Mapping[str, Tensor]) -> Iterator[Outgoing]:
+    """Yield the messages and parts of a half."""
+    for name, tensor in half.items():
+        header, data = describe(tensor, wire.PLAIN)
+        yield wire.ToHolder(named=wire.Named(name=name, tensor=header))
+        yield from parts(data)
+
+
+def serve_parameters(
+    service: ParameterService, address: str, credentials: grpc.ServerCredentials | None
+) -> Serving:
+    """Start the parameter server on an address."""
+    share: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
+        service.share, response_serializer=serialize
+    )
+    handlers = grpc.method_handlers_generic_handler(METHOD, {"Share": share})
+    return Serving(METHOD, handlers, address, MOST_VISITS * len(service.names), credentials)

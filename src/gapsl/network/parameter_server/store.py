@@ -1,0 +1,204 @@
+"""Halves that devices have brought to be averaged: on disk before anybody relies on them.
+
+A device that has brought its half and been told so may have forgotten it when this process is killed, so a
+contribution is a file, and the mean is computed from the files whenever it is asked for. Every device has a
+folder of its own with so many halves and no more: what one brought, nobody else can push out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gapsl.common.errors import InputError
+from gapsl.common.files import placed
+from gapsl.models.half import average
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
+
+KEPT = 4  # halves of a device in a run; all but the newest are over, or of a past that the run has left
+RUNS = 16  # runs of which a device's halves are kept: those it came for last
+MEANS = 4  # in memory, of all runs together
+RESERVED = "__metadata__"  # what the format calls something else than a tensor
+POLL = 0.2  # seconds between two looks at whether the one who waits is still there
+
+Weights = Mapping[int, float]
+
+
+class Transfers:
+    """The transfers of all runs."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._folder, self._tell = folder, tell
+        self._changed = threading.Condition()
+        self._means: dict[tuple[str, str], dict[str, Tensor]] = {}  # the one asked for last is the last
+
+    def open(self, run: str, transfer: str, weights: Weights) -> Transfer:
+        """Return a transfer, the same for all who name it with the same weights."""
+        for part in (run, transfer):
+            if len(part) > 100 or not part.isascii() or not part.replace("-", "").isalnum():
+                raise WireError(wire.MALFORMED, f"{part[:100]!r} is no name of a run or a transfer")
+        if not weights or not all(0 < weight < float("inf") for weight in weights.values()):
+            raise WireError(wire.MALFORMED, "weights are positive numbers, at least one")
+        return Transfer(self._folder, run, transfer, dict(sorted(weights.items())))
+
+    def add(self, transfer: Transfer, device: int, half: dict[str, Tensor]) -> None:
+        """Store a device's half, and wake those who wait for the mean."""
+        transfer.write(device, half)
+        with self._changed:
+            with suppress(FileNotFoundError):  # other runs of the device's have come since, and pushed it out
+                tidy(transfer.file(device))
+            self._changed.notify_all()
+
+    def mean(self, transfer: Transfer, alive: Callable[[], bool]) -> dict[str, Tensor] | None:
+        """Return the mean when all have contributed; None if the one who waits has gone."""
+        with self._changed:
+            while transfer.key not in self._means and not transfer.complete:
+                if not alive():
+                    return None
+                self._changed.wait(POLL)
+            found = self._means.pop(transfer.key, None)
+            if found is None:
+                found = transfer.average()
+                self._tell(f"{transfer}: the mean of {len(transfer.weights)} is done")
+            self._means[transfer.key] = found
+            for old in list(self._means)[:-MEANS]:
+                del self._means[old]
+            return found
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One averaging: who contributes with which weight, and what has arrived."""
+
+    folder: Path  # of all transfers
+    run: str
+    name: str
+    weights: Weights  # in ascending order of the devices
+
+    def __str__(self) -> str:
+        """Return what the log calls it."""
+        return f"run {self.run[:12]}, transfer {self.name}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others.
+
+        Names can be guessed, so the weights are part of it: whoever comes first with others has opened
+        another transfer, and is in nobody's way.
+        """
+        weights = ";".join(f"{device}:{float(weight).hex()}" for device, weight in self.weights.items())
+        return self.run, f"{self.name}-{hashlib.sha256(weights.encode()).hexdigest()[:32]}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody has contributed."""
+        return all(self.file(device).exists() for device in self.weights)
+
+    def file(self, device: int) -> Path:
+        """Return where the half of a device is, or will be."""
+        run, name = self.key
+        return self.folder / f"device-{device:04d}" / run / f"{name}.safetensors"
+
+    def write(self, device: int, half: dict[str, Tensor]) -> None:
+        """Write a device's half, whole or not at all."""
+        file = self.file(device)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with placed(file, file.with_name(f".draft-{time.monotonic_ns()}")) as draft:
+                save_file(half, draft)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"cannot write {file}: {error}; make room") from None
+
+    def average(self) -> dict[str, Tensor]:
+        """Return the weighted mean, added in ascending order of the devices."""
+        halves = {device: self._stored(device) for device in self.weights}
+        odd = odd_ones({device: half.kind() for device, half in halves.items()})
+        if odd:  # no fault of those who wait, so they may try again: the odd ones may bring another half
+            raise WireError(
+                wire.STOPPED,
+                "halves of different models cannot be averaged; not like most others: "
+                f"{', '.join(f'device {device}' for device in odd)}",
+            )
+        return average(list(halves.values()), list(self.weights.values()))
+
+    def _stored(self, device: int) -> StoredHalf:
+        try:
+            return StoredHalf(self.file(device))
+        except (OSError, SafetensorError) as error:
+            raise WireError(wire.STOPPED, f"the half of device {device} cannot be read: {error}") from None
+
+
+class StoredHalf(Mapping[str, Tensor]):
+    """A half on disk, read tensor by tensor."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = safe_open(path, framework="pt")
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.keys())  # type: ignore[no-untyped-call]
+
+    def __len__(self) -> int:
+        return len(self._file.keys())  # type: ignore[no-untyped-call]
+
+    def kind(self) -> Hashable:
+        """Return what tensors there are: equal for halves of one model."""
+        slices = {name: self._file.get_slice(name) for name in self}  # type: ignore[no-untyped-call]
+        return frozenset((name, part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items())
+
+
+def odd_ones(kinds: Mapping[int, Hashable]) -> list[int]:
+    """Return the devices that are not like most others; all where there is no such majority."""
+    groups: dict[Hashable, list[int]] = {}
+    for device, kind in kinds.items():
+        groups.setdefault(kind, []).append(device)
+    most = max(groups.values(), key=len)
+    return [device for device in kinds if 2 * len(most) <= len(kinds) or device not in most]
+
+
+def tidy(half: Path) -> None:
+    """Remove what a device does not need since this half: old ones of its run, and runs of long ago."""
+    run = half.parent
+    make_newest(half)
+    for old in by_age(run)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    make_newest(run)
+    for past in by_age(run.parent)[:-RUNS]:
+        shutil.rmtree(past, ignore_errors=True)
+
+
+def make_newest(path: Path) -> None:
+    """Give a path a time after all others in its folder: a clock that was put back says it is old."""
+    others = [age for other, age in ages(path.parent).items() if other != path]
+    now = max(time.time_ns(), 1 + max(others, default=0))
+    os.utime(path, ns=(now, now))
+
+
+def by_age(folder: Path) -> list[Path]:
+    """Return what is in a folder, the oldest first."""
+    found = ages(folder)
+    return sorted(found, key=found.__getitem__)
+
+
+def ages(folder: Path) -> dict[Path, int]:
+    """Return when each thing in a folder was last changed."""
+    found: dict[Path, int] = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # a draft of another visit has become a half
+            found[path] = path.stat().st_mtime_ns
+    return found

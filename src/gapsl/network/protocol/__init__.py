@@ -1,0 +1,4 @@
+"""What is said over the network, and its bytes; everything is checked before memory is taken.
+
+Knows neither training nor who is speaking.
+"""

@@ -1,0 +1,143 @@
+"""What the server has to know of its devices after a restart: their data, and which of their states count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from gapsl.common.errors import InputError
+from gapsl.common.files import write_json
+from gapsl.device.exchange import DeviceInfo
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.server.lineage import Lineage
+
+MOST_TESTS = 1_000_000  # samples of its own that a device is evaluated with, batch by batch
+
+
+class Memory:
+    """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        names: tuple[str, ...],
+        labels: Mapping[int, tuple[int, ...]] | None = None,
+    ) -> None:
+        self._path, self._names = path, names
+        self._labels = labels or {}  # how many of each class devices have, where the server knows it itself
+        self._tests: dict[int, int] = {}  # samples of its own that each device is tested with
+        self.lineage = Lineage()
+        self.devices: dict[int, DeviceInfo] = {}
+        self.stored = 0  # a round after which the server has had a checkpoint
+        self._kept = False  # before the run begins a device may think better of its data
+        if path is not None and path.exists():
+            self._read(path)
+
+    def begin(self, round: int) -> None:
+        """Start another generation; it is on disk before any device hears of it."""
+        self.lineage.begin(round)
+        self.stored = round
+        self._write()
+
+    def has_stored(self, round: int) -> None:
+        """Take note that the server has a checkpoint after a round."""
+        self.stored = round
+        self._write()
+
+    def check(
+        self, device: int, ready: wire.Ready, classes: int, samples: int, *, secret: bool = False
+    ) -> None:
+        """Refuse a device whose data cannot be, or are not those it had when the run began.
+
+        The run has so many classes, and so many samples in a mini-batch.
+        """
+        counts = tuple(ready.label_counts)
+        if not counts and secret:  # which classes a device has is for itself to know
+            counts = (ready.samples,) + (0,) * (classes - 1)
+        if len(counts) != classes or min(counts) < 0 or sum(counts) != ready.samples or not ready.samples:
+            raise WireError(wire.MALFORMED, f"{ready.samples} samples of {len(counts)} classes cannot be")
+        if ready.batches_per_pass != -(-ready.samples // samples):
+            raise WireError(wire.MALFORMED, f"{ready.batches_per_pass} mini-batches a pass cannot be")
+        if not 0 <= ready.test_samples <= MOST_TESTS:
+            raise WireError(wire.MALFORMED, f"{ready.test_samples} test samples cannot be")
+        share = self._labels.get(device, counts)
+        if sum(share) != ready.samples or (ready.label_counts and counts != share):
+            raise WireError(
+                wire.OTHER_DATA,
+                f"its data are not the {sum(share)} samples that the run's partition gives it; install the "
+                "same gapsl and dataset at the device",
+            )
+        known = self.devices.get(device) if self._kept else None
+        if known is not None and known != info_of(ready):
+            raise WireError(
+                wire.OTHER_DATA,
+                f"the data are not those that the run began with ({ready.samples} samples, {known.samples} "
+                "then); give the device its data back, or start a new run",
+            )
+        tests = self._tests.get(device, ready.test_samples) if self._kept else ready.test_samples
+        if tests != ready.test_samples:
+            raise WireError(
+                wire.OTHER_DATA,
+                f"the device is tested with {ready.test_samples} samples, and was with {tests} when the run "
+                "began; give it its data back, or start a new run",
+            )
+        self.devices[device], self._tests[device] = info_of(ready), ready.test_samples
+
+    def keep(self) -> None:
+        """Write down what is known of the devices."""
+        self.devices, self._kept = dict(sorted(self.devices.items())), True
+        self._write()
+
+    def _read(self, path: Path) -> None:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            names, begun = tuple(found["names"]), [(int(g), int(r)) for g, r in found["generations"]]
+            self.devices = {
+                int(device): DeviceInfo(info["samples"], tuple(info["labels"]), info["batches"])
+                for device, info in found["devices"].items()
+            }
+            known = {int(device): info.get("tests") for device, info in found["devices"].items()}
+            self._tests = {device: int(tests) for device, tests in known.items() if tests is not None}
+            self.stored = int(found.get("stored", 0))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is damaged: {error}; restore it, or start a new run") from None
+        if names != self._names:
+            raise InputError(
+                f"the run began with the devices {', '.join(names)}, not {', '.join(self._names)}; "
+                "list the same ones in the same order"
+            )
+        self.lineage, self._kept = Lineage(begun), bool(self.devices)
+
+    def _write(self) -> None:
+        if self._path is not None:
+            devices = {
+                device: {
+                    "samples": i.samples,
+                    "labels": i.label_counts,
+                    "batches": i.batches_per_pass,
+                    **({"tests": self._tests[device]} if device in self._tests else {}),
+                }
+                for device, i in self.devices.items()
+            }
+            content = {
+                "names": self._names,
+                "generations": self.lineage.begun,
+                "devices": devices,
+                "stored": self.stored,
+            }
+            write_json(self._path, content)
+
+
+def once_stored(path: Path) -> int:
+    """Return a round after which a server has had a checkpoint, as its file says; 0: none is known of."""
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["stored"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0  # what is wrong with the file is said by whoever needs it
+
+
+def info_of(ready: wire.Ready) -> DeviceInfo:
+    """Return what a device says of its data."""
+    return DeviceInfo(ready.samples, tuple(ready.label_counts), ready.batches_per_pass)

@@ -1,0 +1,242 @@
+"""The server's end of one device's stream: commands go out, answers come in, one at a time.
+
+gRPC works on a session with two threads, one that sends and one that reads; the run is a third. What arrives
+is checked against the one answer that is due, put together in memory that was reckoned with, and given to the
+run as an event. A device that says anything else is refused, and nobody but it notices.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+import torch
+from torch import Tensor
+
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.serialization import deserialize
+
+GIVES_UP = "the device gives up"
+LAST_WORD_SECONDS = 10.0  # for a device to take what was sent before its stream was ended
+Outgoing = wire.ToDevice | memoryview
+Answer = wire.Upload | wire.Scored | wire.Done | wire.Status | wire.Judged
+
+
+@dataclass(frozen=True)
+class Due:
+    """The answer that a device owes."""
+
+    kind: str  # the name of it in FromDevice
+    about: tuple[int, ...] = ()  # round and turn, or the number of a batch
+    tensor: Expected | None = None
+    labels: range = range(0)  # what labels may be; empty: none are sent
+    unlabelled: int = 0  # rows at the end whose label is -1
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A device is there, and has said what it can go on from."""
+
+    session: Session
+    ready: wire.Ready
+
+
+@dataclass(frozen=True)
+class Left:
+    """A device's stream has ended."""
+
+    session: Session
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A device has answered a command."""
+
+    session: Session
+    answer: Answer
+    tensor: Tensor | None
+    labels: Tensor | None
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A device knows that the run is finished."""
+
+    session: Session
+
+
+Event = Joined | Left | Answered | Heard
+Inbox = queue.SimpleQueue[Event]
+
+
+class Session:
+    """One connection of one device."""
+
+    def __init__(
+        self, device: int, name: str, inbox: Inbox, identify: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self.device, self.name, self._identify = device, name, identify
+        self._inbox = inbox
+        self.cancel: Callable[[], object] = lambda: None  # ends the stream, whatever is on its way
+        # What is to be sent, each with the answer that is due for it.
+        self._outgoing: queue.SimpleQueue[tuple[Due | None, Iterable[Outgoing]] | None] = queue.SimpleQueue()
+        self._last_word: threading.Timer | None = None
+        self._ended = False
+        self._finished = False
+        self._due: Due | None = Due("ready")
+        self._lock = threading.Lock()
+        self._assembler = Assembler()
+        self._announced: tuple[Answer, Tensor | None] | None = None  # whose tensor is arriving
+
+    def command(
+        self, message: wire.ToDevice, due: Due | None = None, payload: Sequence[memoryview] = ()
+    ) -> None:
+        """Send a command and the bytes of its tensor; what is due for it, if anything, comes as an event."""
+        self._outgoing.put((due, framed(message, payload)))
+
+    def close(self, last: wire.ToDevice | None = None) -> None:
+        """End the stream, with a last word or without; if that is not taken in time, end it all the same."""
+        if last is not None:
+            self._outgoing.put((None, (last,)))
+        self._outgoing.put(None)
+        with self._lock:
+            if self._ended or self._last_word is not None:
+                return
+            self._last_word = threading.Timer(LAST_WORD_SECONDS, lambda: self.cancel())
+            self._last_word.daemon = True
+            self._last_word.start()
+
+    def finish(self, reason: str) -> None:
+        """Say that the run is finished; of what the device still sends only that it has heard is wanted."""
+        self._finished = True
+        self._outgoing.put((None, (wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=True)),)))
+
+    def unwelcome(self) -> str:
+        """Check who this is once more, and refuse it if its certificate has expired or was revoked since.
+
+        Returns why it is refused, nothing if it is not.
+        """
+        try:
+            if self._identify() in (None, self.name):
+                return ""
+            raise WireError(wire.IDENTITY, f"the certificate is not that of {self.name!r}")
+        except WireError as error:
+            self.refuse(error)
+            return str(error)
+
+    def refuse(self, error: WireError) -> None:
+        """End the stream and say why."""
+        self.close(wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error))))
+
+    def outgoing(self) -> Iterator[Outgoing]:
+        """Yield what is to be sent until the session is closed.
+
+        gRPC asks for the next when the device has room for it. So an answer is due only when its command is
+        on its way: a device that answers without reading would have ever more put by for it.
+        """
+        while (sent := self._outgoing.get()) is not None:
+            due, messages = sent
+            if due is not None:  # else what was due before still is
+                with self._lock:
+                    self._due = due
+            yield from messages
+
+    def ended(self) -> None:
+        """Take note that the stream has ended."""
+        with self._lock:
+            self._ended = True
+            if self._last_word is not None:
+                self._last_word.cancel()
+
+    def read(self, stream: Iterator[bytes]) -> None:
+        """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
+        try:
+            for data in stream:
+                self._take(deserialize(wire.FromDevice, data))
+            reason = "it closed its stream"
+            self.close()
+        except WireError as error:
+            reason = str(error)
+            self.refuse(error)
+        except Exception as error:  # gRPC ends the iterator with whatever its link died of
+            reason = "the link broke" if isinstance(error, grpc.RpcError) else f"the link broke ({error!r})"
+            self.close()
+        self._inbox.put(Left(self, reason))
+
+    def _take(self, message: wire.FromDevice | memoryview) -> None:
+        if self._finished:
+            if isinstance(message, wire.FromDevice) and message.WhichOneof("message") == "heard":
+                self._inbox.put(Heard(self))
+                self.close()
+            return
+        if isinstance(message, memoryview):
+            tensor = self._assembler.add(message)
+            if tensor is not None and self._announced is not None:
+                (answer, labels), self._announced = self._announced, None
+                self._inbox.put(Answered(self, answer, tensor, labels))
+            return
+        if self._assembler.waiting:
+            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
+        kind = message.WhichOneof("message")
+        if kind == "failed":
+            reason = "".join(c if c.isprintable() else " " for c in message.failed.reason[:200])
+            raise WireError(wire.REASON_UNKNOWN, f"{GIVES_UP}: {reason}")
+        with self._lock:
+            due, self._due = self._due, None
+        if due is None or kind != due.kind:
+            expected = "nothing" if due is None else due.kind
+            raise WireError(wire.MALFORMED, f"{kind or 'an unknown message'} where {expected} is due")
+        if kind == "ready":
+            self._inbox.put(Joined(self, message.ready))
+            return
+        self._answer(getattr(message, kind), due)
+
+    def _answer(self, answer: Answer, due: Due) -> None:
+        if isinstance(answer, wire.Done | wire.Status):
+            self._inbox.put(Answered(self, answer, None, None))
+            return
+        if isinstance(answer, wire.Judged):
+            labels, header = None, answer.tensor
+            if answer.HasField("tensor") != (due.tensor is not None):
+                raise WireError(wire.MALFORMED, "a tensor too much, or too few")
+        else:
+            about = (answer.round, answer.turn) if isinstance(answer, wire.Upload) else (answer.batch,)
+            if about != due.about:
+                raise WireError(wire.LATE, f"an answer about {about} where {due.about} is due")
+            labels, header = checked_labels(answer, due), answer.activations
+        if due.tensor is None:
+            self._inbox.put(Answered(self, answer, None, None))
+            return
+        tensor = self._assembler.start(header, due.tensor)
+        if tensor is None:
+            self._announced = (answer, labels)
+        else:
+            self._inbox.put(Answered(self, answer, tensor, labels))
+
+
+def checked_labels(answer: wire.Upload | wire.Scored, due: Due) -> Tensor | None:
+    """Return an answer's labels, one a row and all of them possible."""
+    rows = answer.activations.shape[0] if answer.activations.shape else 0
+    if len(answer.labels) != (rows if due.labels else 0):
+        raise WireError(wire.MALFORMED, f"{len(answer.labels)} labels for {rows} rows")
+    if not due.labels:
+        return None
+    labels = torch.tensor(answer.labels, dtype=torch.int64)
+    known, none = labels.tensor_split([len(labels) - due.unlabelled])
+    if len(known) and not (due.labels.start <= int(known.min()) and int(known.max()) < due.labels.stop):
+        raise WireError(wire.MALFORMED, f"a label outside of {due.labels.start} to {due.labels.stop - 1}")
+    if not bool((none == -1).all()):
+        raise WireError(wire.MALFORMED, f"the last {due.unlabelled} rows are probes, and have no label")
+    return labels
+
+
+def framed(message: wire.ToDevice, payload: Sequence[memoryview]) -> Iterator[Outgoing]:
+    """Yield a message and the parts of its tensor."""
+    yield message
+    yield from parts(payload)

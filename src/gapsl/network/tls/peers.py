@@ -1,0 +1,137 @@
+"""Who calls: the check of a device's certificate that grpc leaves to us.
+
+grpc has verified at the handshake that the certificate is from our authority, of a device and valid. But it
+reads no revocation list, a connection outlives its handshake by weeks, and a resumed TLS session is not
+verified again. So a server asks `Peers.identify` when a stream begins, and from then on as often as a
+revocation is to take effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from gapsl.common.errors import GapslError, InputError
+from gapsl.network.tls.certificates import DEVICE_URI
+from gapsl.network.tls.layout import CA, REVOKED
+from gapsl.network.tls.names import why_not_a_name
+from gapsl.network.tls.reading import read_certificate, read_list
+
+log = logging.getLogger(__name__)
+
+AuthContext = Mapping[str, Sequence[bytes]]
+
+
+class Unidentified(GapslError):
+    """Whoever calls is not a device of ours; the message says why, for its operator and the log."""
+
+
+class Revoked:
+    """The revoked certificates, as the file says now: a running server follows it.
+
+    A list that cannot be read, is half copied or older than the one read before changes nothing: what is
+    revoked stays revoked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise InputError(f"there is no {path}; copy it from the authority's folder, as --pack does")
+        self._ca = read_certificate(path.with_name(CA))
+        self._seen = self._stamp()  # before reading, so that a change in between is read later
+        self._list = read_list(path, self._ca)
+
+    def refuses(self, certificate: bytes | x509.Certificate) -> bool:
+        """Say whether a certificate (PEM or DER) is revoked; what is no certificate is refused too."""
+        if isinstance(certificate, bytes):
+            try:
+                certificate = parse(certificate)
+            except Exception:  # of many kinds: the bytes are somebody else's choice
+                return True
+        self._follow()
+        return certificate.serial_number in self._list.serials
+
+    def _follow(self) -> None:
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            newer = read_list(self.path, self._ca)
+        except InputError as error:
+            log.warning("%s; going on with the list read before", error)
+            return
+        if newer.number < self._list.number:
+            log.warning("%s is older than the list read before; going on with that", self.path)
+            return
+        self._list = newer
+        log.info("%s was read again: %d revoked certificates", self.path, len(newer.serials))
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Peers:
+    """The devices that a server with this folder serves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ca = read_certificate(folder / CA)
+        self.revoked = Revoked(folder / REVOKED)
+
+    def peer_identity(self, auth_context: AuthContext) -> str | None:
+        """Return the name of the device that calls, None for anybody else."""
+        try:
+            return self.identify(auth_context)
+        except Unidentified:
+            return None
+
+    def identify(self, auth_context: AuthContext) -> str:
+        """Return the name of the device that calls; `auth_context` is what grpc knows of it."""
+        shown = auth_context.get("x509_pem_cert", ())
+        if len(shown) != 1:
+            raise Unidentified("no certificate was shown; join with --certs")
+        try:
+            certificate = parse(shown[0])
+            name = _device_name(certificate)
+            certificate.verify_directly_issued_by(self._ca)
+        except Exception:  # as in Revoked
+            raise Unidentified("the certificate is not one of a device of this fleet") from None
+        now = datetime.now(UTC)
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            raise Unidentified(
+                f"the certificate of {name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
+                f"{certificate.not_valid_after_utc:%Y-%m-%d}; renew it: gapsl certs device {name} --force"
+            )
+        if self.revoked.refuses(certificate):
+            raise Unidentified(
+                f"the certificate of {name} is revoked; issue a new one to let {name} in again"
+            )
+        return name
+
+
+def parse(certificate: bytes) -> x509.Certificate:
+    """Read a certificate from PEM or DER."""
+    if certificate.lstrip().startswith(b"-----BEGIN"):
+        return x509.load_pem_x509_certificate(certificate)
+    return x509.load_der_x509_certificate(certificate)
+
+
+def _device_name(certificate: x509.Certificate) -> str:
+    """Return the one name that the certificate says twice, raise ValueError if it does not."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    ours = [
+        uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith("gapsl:")
+    ]
+    common = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if len(ours) != 1 or len(common) != 1 or ours[0] != DEVICE_URI + common[0] or why_not_a_name(common[0]):
+        raise ValueError("no device's names")
+    return common[0]

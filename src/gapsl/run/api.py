@@ -1,0 +1,173 @@
+"""Training from Python, with the same words as the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gapsl.analysis.tensorboard import TensorBoard
+from gapsl.common.errors import InputError
+from gapsl.common.files import room_needed
+from gapsl.data.download import Progress
+from gapsl.methods.server_model import Loss, cross_entropy
+from gapsl.models import Split
+from gapsl.run.build import prepare
+from gapsl.run.checkpoint import Checkpoints, read_tensors
+from gapsl.run.config import Config, make_config, merge, preset, read_yaml
+from gapsl.run.environment import threads
+from gapsl.run.folder import RunFolder
+from gapsl.run.loop import Training
+from gapsl.run.observers import Observer
+from gapsl.run.parts import GivenData
+
+
+def train(
+    config: Config | str | Path | None = None,
+    *,
+    model: str | nn.Module | Split | None = None,
+    dataset: str | GivenData | None = None,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    loss: Loss = cross_entropy,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> dict[str, Any] | None:
+    """Train one method and return its result (what `result.json` holds); None if `stop` ended it early.
+
+    Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
+    `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
+    or a pair of torch datasets (train, test). With `out`, the run's files are kept there and `resume` works.
+    """
+    words = dict(settings)
+    if isinstance(model, str):
+        words["model"] = model
+    if isinstance(dataset, str):
+        words["dataset"] = dataset
+    chosen = compose(config, preset_name=preset, words=words)
+    custom = {}
+    if isinstance(model, nn.Module | Split):
+        custom["model"] = type(model).__name__
+    if dataset is not None and not isinstance(dataset, str):
+        custom["dataset"] = type(dataset).__name__
+    if loss is not cross_entropy:
+        custom["loss"] = getattr(loss, "__name__", type(loss).__name__)
+    if out is not None:
+        RunFolder(Path(out).expanduser()).check_free()
+        if chosen.tensorboard:
+            TensorBoard.check()
+    with threads(chosen.threads):
+        training = prepare(
+            chosen,
+            model=None if isinstance(model, str) else model,
+            data=None if isinstance(dataset, str) else dataset,
+            loss=loss,
+            progress=progress,
+        )
+        training.observers, training.stop, training.custom = observers, stop, custom
+        if out is None:
+            return training.run()
+        # Only now, when all that was given has turned out to be usable, is anything written.
+        with RunFolder(Path(out).expanduser()).locked():
+            return _run_in(RunFolder.create(Path(out).expanduser(), chosen, custom), training)
+
+
+def resume(
+    out: str | Path,
+    *,
+    model: nn.Module | Split | None = None,
+    dataset: GivenData | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    loss: Loss = cross_entropy,
+    progress: Progress | None = None,
+    **incidental: Any,
+) -> dict[str, Any] | None:
+    """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
+
+    A run that was given objects needs the same ones again. `incidental` settings, such as `data_dir`,
+    may differ from those it was started with.
+    """
+    folder = RunFolder.open(Path(out).expanduser())
+    config, custom = folder.config()
+    done = folder.result()
+    if done is not None:
+        return done
+    if folder.network_file.exists():
+        raise InputError(
+            f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {folder.quoted}, "
+            "with its --listen and --certs"
+        )
+    given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
+    missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
+    if missing:
+        raise InputError(
+            f"{out} was started from Python with objects of its own; go on with it there: "
+            f"gapsl.resume({str(out)!r}, {', '.join(missing)})"
+        )
+    if incidental:
+        config = make_config(merge(config.resolved(), incidental))
+    partition_file = folder.partition_file if folder.partition_file.exists() else None
+    with threads(config.threads), folder.locked():
+        training = prepare(
+            config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=progress
+        )
+        training.observers, training.stop, training.custom = observers, stop, custom
+        return _run_in(folder, training)
+
+
+def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
+    """Return the weights of a run's newest checkpoint, with the model's own names, half by half.
+
+    The halves are "device-0000" and so on, and "server" (SFL v1: "server-0000" and so on, a copy a device).
+    """
+    folder = RunFolder.open(Path(out).expanduser())
+    found = Checkpoints(folder.checkpoints, run="", keep=1).found()
+    if not found:
+        raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {folder.quoted}")
+    files = sorted(found[-1].glob("*.safetensors"))
+    stored = {path.stem: read_tensors(path, torch.device("cpu")) for path in files}
+    return {
+        half: {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+        for half, tensors in stored.items()
+    }
+
+
+def compose(
+    config: Config | str | Path | None = None,
+    *,
+    preset_name: str | None = None,
+    words: Mapping[str, Any] | None = None,
+) -> Config:
+    """Lay preset, file and words over each other, later ones winning, and validate the whole."""
+    layers: list[Mapping[str, Any]] = []
+    if preset_name is not None:
+        layers.append(preset(preset_name))
+    if isinstance(config, Config):
+        layers.append(config.resolved())
+    elif config is not None:
+        layers.append(read_yaml(Path(config).expanduser()))
+    words = dict(words or {})
+    if words.get("rounds") is not None and words.get("epochs") is not None:
+        raise InputError("rounds and epochs both say how long to train; give one of them")
+    if words.get("rounds") is not None:  # a number of rounds outranks a preset's epochs, and the reverse
+        layers.append({"epochs": None})
+    elif words.get("epochs") is not None:
+        layers.append({"rounds": None})
+    return make_config(merge(*layers, words))
+
+
+def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
+    """Train with a run's files, from its last checkpoint if it has one."""
+    training.keep_in(folder)
+    if training.config.tensorboard:
+        training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
+    assert training.checkpoints is not None
+    training.resume(training.checkpoints.latest())
+    with room_needed(folder.path, f"gapsl resume {folder.quoted}"):
+        return training.run()

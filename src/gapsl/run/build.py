@@ -1,0 +1,274 @@
+"""From a configuration to a run in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gapsl.common.errors import InputError
+from gapsl.data import Partition, Source, make_evaluation_transform
+from gapsl.data.download import Progress
+from gapsl.device.device import Device
+from gapsl.device.exchange import DeviceInfo
+from gapsl.device.faults import Faults, make_faults
+from gapsl.fleets.base import Fleet
+from gapsl.fleets.base import Split as EvaluationSplit
+from gapsl.fleets.local import LocalFleet
+from gapsl.methods.base import Setting, Strategy
+from gapsl.methods.device_loss import LossAtDevice
+from gapsl.methods.registry import METHODS
+from gapsl.methods.server_model import Loss, Passes, cross_entropy
+from gapsl.models import Split
+from gapsl.models.head import behead
+from gapsl.options.losses import check_loss, make_losses
+from gapsl.options.probes import CommonGround
+from gapsl.run.config import Config
+from gapsl.run.loop import Training, participants
+from gapsl.run.parts import (
+    GivenData,
+    GivenModel,
+    Indices,
+    arranged,
+    batched,
+    checked,
+    compute_device,
+    make_device,
+    make_half,
+    make_probes,
+    take_model,
+    take_partition,
+    take_source,
+)
+
+DEFAULT_EPOCHS = 20
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+# Settings that may change between two processes of one run without making it another.
+INCIDENTAL = {"data_dir", "label", "tensorboard", "checkpoint_every", "keep_checkpoints"}
+
+
+def prepare(
+    config: Config,
+    *,
+    model: GivenModel | None = None,
+    data: GivenData | None = None,
+    partition_file: Path | None = None,
+    loss: Loss = cross_entropy,
+    progress: Progress | None = None,
+    fleet_of: Callable[[Parts], Fleet] | None = None,
+    own_data: bool = False,
+) -> Training:
+    """Build everything a run needs, checking it all before the first round.
+
+    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
+    `fleet_of` makes another fleet than that of this process; with `own_data` its devices bring their data.
+    """
+    where = compute_device(config.device)
+    source = take_source(config, data, progress)
+    if source.described and not own_data:
+        raise InputError(f"{config.dataset} has no samples; serve it to devices that bring their own data")
+    partition = undivided(config) if own_data else take_partition(config, source, partition_file)
+    halves = take_model(config, source, model)
+    checked(halves, config, source)
+    halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
+
+    check_loss(loss)
+    strategy_class = METHODS[config.method]
+    refuse_useless(config, strategy_class, partition)
+    head: nn.Module | None = None
+    if config.labels == "device":
+        refuse_without_labels(config, strategy_class, loss)
+        middle, head = behead(halves.server)
+        halves = Split(halves.device, middle)
+    if config.probes and any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()):
+        raise InputError(
+            "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
+        )
+    present = participants(config.devices, config.participation)
+
+    def epoch(samples: int) -> int:
+        return math.ceil(samples / (present * (config.batch_size - config.probes)))
+
+    total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * epoch(sum(partition.sizes))
+    owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
+    faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
+    parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults, head)
+    fleet: Fleet = (fleet_of or make_fleet)(parts)
+    per_epoch = epoch(sum(info.samples for info in fleet.devices.values()))
+    if head is not None:
+        loss = LossAtDevice(fleet.judge)
+    losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
+    server = Passes(
+        make_half(halves.server, config.server_optimizer, total_rounds),
+        seed=config.seed,
+        loss=losses.server,
+        device_loss=losses.device,
+    )
+    setting = Setting(
+        seed=config.seed,
+        total_rounds=total_rounds,
+        rounds_per_epoch=per_epoch,
+        batches_per_round=present,
+        devices=fleet.devices,
+        reduction=config.reduction,
+        device_gradient=config.device_gradient,
+        parameters=config.parameters(),
+    )
+    strategy: Strategy = strategy_class(server, setting)
+    if own_data:
+        counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
+    else:
+        counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
+    labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels[: 0 if source.described else None]}
+    if len(partition.validation):
+        labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
+    return Training(
+        config=config,
+        strategy=strategy,
+        fleet=fleet,
+        total_rounds=total_rounds,
+        rounds_per_epoch=per_epoch,
+        labels=labels,
+        proportions=counts.double() / counts.sum(dim=1, keepdim=True),
+        partition=partition,
+        identity=run_identity(config, source.fingerprint, partition),
+        calibration=losses.calibration,
+        common_ground=make_common_ground(config),
+    )
+
+
+def undivided(config: Config) -> Partition:
+    """Return who has what where that is not for the server to say: devices bring their own data."""
+    if config.rounds is None:
+        raise InputError("the server does not know how much data its devices have; set rounds = N")
+    if config.validation:
+        raise InputError("devices with data of their own hold nothing out; set validation = 0")
+    if config.faults != "none":
+        raise InputError("faults are for simulated devices; leave out faults")
+    nothing = np.zeros(0, dtype=np.int64)
+    return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
+
+
+def refuse_useless(config: Config, strategy: type[Strategy], partition: Partition) -> None:
+    """Refuse settings that would do nothing with a method."""
+    if strategy.pooled and partition.shift is not None:
+        raise InputError(
+            f"{config.method} has all data in one place, so no device shifts it ({partition.spec}); "
+            "leave out the +shift, or this method"
+        )
+    if strategy.pooled and config.faults != "none":
+        raise InputError(
+            f"{config.method} has no devices that could misbehave; leave out faults, or this method"
+        )
+    if strategy.in_turn and config.probes:
+        raise InputError(
+            f"{config.method} has one device at a time, and nobody to agree with on probes; set probes = 0"
+        )
+    if strategy.one_loss and config.calibration != "none" and config.calibration_for == "devices":
+        raise InputError(
+            f"in {config.method} devices get the gradient of the server's own loss; "
+            "set calibration_for = both, or calibration = none"
+        )
+
+
+def refuse_without_labels(config: Config, strategy: type[Strategy], loss: Loss) -> None:
+    """Refuse what the server cannot do where it never sees a label."""
+    if not strategy.labels_at_device:
+        raise InputError(f"labels = device works with psl and gapsl, not with {config.method}")
+    if loss is not cross_entropy:
+        raise InputError("with labels = device the loss is the devices' cross-entropy; leave out loss=...")
+    if strategy.differentiates_twice(config.parameters()):
+        raise InputError(
+            "with labels = device the loss arrives as numbers, which cannot be differentiated twice; set "
+            "gapsl.penalty = none, or finite, which asks every kept device once more"
+        )
+    for name, off in (("calibration", "none"), ("balance", "none"), ("probes", 0), ("faults", "none")):
+        if getattr(config, name) != off:
+            raise InputError(f"{name} needs labels at the server; set {name} = {off}, or labels = server")
+
+
+def make_common_ground(config: Config) -> CommonGround | None:
+    """Return what holds the halves together, if the configuration asks for it.
+
+    Devices that solve for the way to their leader are sent the way itself, others a gradient that pulls.
+
+    SGD multiplies every gradient by the learning rate, so dividing the pull by it makes a step towards the
+    leader what the configuration says, however fast the halves learn. AdamW takes steps as long as its rate,
+    and the quotient is how much of them the pull has against the loss.
+    """
+    if config.probes == 0:
+        return None
+    weight = None if config.probe_steps else config.probe_pull / config.device_optimizer.lr
+    return CommonGround(config.probes, weight, config.probe_leaders)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a fleet is made of."""
+
+    config: Config
+    source: Source
+    partition: Partition
+    owners: Sequence[Indices]  # the samples of each device
+    halves: Split  # at their start
+    total_rounds: int
+    where: torch.device
+    faults: Faults | None
+    head: nn.Module | None = None  # the last layer, where devices have it
+
+
+def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:
+    """Return devices of this process that all start from one model, each with its own data."""
+    config, source, partition = parts.config, parts.source, parts.partition
+    probes = make_probes(config, source)
+    devices: dict[int, Device] = {}
+    infos: dict[int, DeviceInfo] = {}
+    for id, indices in enumerate(parts.owners):
+        shift = partition.shift[id] if partition.shift is not None else None
+        devices[id], infos[id] = make_device(
+            id,
+            config,
+            source,
+            indices,
+            parts.halves.device,
+            parts.total_rounds,
+            parts.where,
+            probes=probes,
+            shift=shift,
+            faults=parts.faults,
+            head=parts.head,
+        )
+    normal = make_evaluation_transform(source)
+
+    def test() -> Iterator[Tensor]:
+        return batched(source.test, np.arange(len(source.test)), normal)
+
+    def validation() -> Iterator[Tensor]:
+        return batched(source.train, partition.validation, normal)
+
+    own = len(parts.owners) == config.devices  # not one pool of everybody's data
+    return kind(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
+
+
+def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:
+    """Return what makes a run this run: its data, who has what, and all settings that are not defaults.
+
+    Leaving the defaults out, a setting that a later version adds does not make old runs others.
+    """
+    values = config.model_dump(mode="json", exclude_defaults=True, exclude=INCIDENTAL)
+    values["method"] = METHODS.canonical(config.method)
+    own = config.own_settings()
+    text = json.dumps({"config": values, "parameters": own, "data": fingerprint}, sort_keys=True)
+    sha = hashlib.sha256(text.encode())
+    for indices in (*partition.devices, partition.validation):
+        sha.update(f"{len(indices)};".encode() + indices.astype("<i8").tobytes())
+    sha.update(repr(partition.shift).encode())
+    return sha.hexdigest()

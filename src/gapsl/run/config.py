@@ -1,0 +1,359 @@
+"""Every setting of a run in one place, typed and validated, with its default and its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import nn
+
+from gapsl.common.errors import InputError
+from gapsl.common.registry import nearest
+from gapsl.methods.base import Parameters, Reduction, Strategy
+from gapsl.methods.registry import METHODS
+from gapsl.run.schedule import Schedule, learning_rate
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+class OptimizerConfig(BaseModel):
+    """How one half is trained."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
+    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum (sgd)")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    schedule: Schedule = Field("constant", description="how the learning rate changes over the rounds")
+    warmup: int = Field(0, ge=0, description="rounds of linear warm-up")
+    step_every: int = Field(100, ge=1, description="rounds between two drops of schedule 'step'")
+    step_factor: float = Field(0.1, gt=0, le=1, description="what a drop multiplies the rate by")
+    clip: float | None = Field(None, gt=0, description="largest norm of a gradient; unset: no clipping")
+
+    def maker(self) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+        """Return a function that makes this optimizer for some parameters."""
+        if self.name == "adamw":
+            return lambda parameters: torch.optim.AdamW(
+                parameters, lr=self.lr, weight_decay=self.weight_decay
+            )
+        return lambda parameters: torch.optim.SGD(
+            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+
+    def rate(self, total_rounds: int) -> Callable[[int], float]:
+        """Return the learning rate by round."""
+        return learning_rate(
+            self.lr,
+            self.schedule,
+            total_rounds=total_rounds,
+            warmup=self.warmup,
+            step_every=self.step_every,
+            step_factor=self.step_factor,
+        )
+
+
+class Config(BaseModel):
+    """A run's settings. Sections named after methods (gapsl, epsl, sfl, ...) hold the methods' own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str = Field("gapsl", description="the method (see `gapsl methods`)")
+    seed: int = Field(0, ge=0, lt=2**63, description="every random choice of the run follows from it")
+    rounds: int | None = Field(None, ge=1, description="rounds to train; unset: from `epochs`")
+    epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
+
+    dataset: str = Field("digits", description="digits, fashion-mnist, cifar10, cifar100 or folder:PATH")
+    data_dir: str | None = Field(None, description="where data files are looked for and downloaded to")
+    train_samples: int | None = Field(None, ge=1, description="use so many training samples; unset: all")
+    test_samples: int | None = Field(None, ge=1, description="use so many test samples; unset: all")
+    validation: float = Field(
+        0.0, ge=0, lt=1, description="share of the training data held out to choose settings on"
+    )
+    augment: Literal["auto", "none", "crop-flip"] = Field(
+        "auto", description="augmentation; auto: what suits the dataset"
+    )
+    devices: int = Field(10, ge=1, description="number of devices")
+    partition: str = Field(
+        "dirichlet:0.1", description="iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, [+SHIFT]"
+    )
+    participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
+    batch_size: int = Field(32, ge=1, le=1_000_000, description="samples a device contributes to a round")
+
+    model: str = Field("small", description="the model (see `gapsl model`)")
+    cut: int | str | None = Field(None, description="where to cut it; unset: the model's own default")
+    width: float = Field(1.0, gt=0, le=64, description="multiplier of the model's widths")
+    norm: Literal["none", "batch", "group"] = Field("none", description="normalisation layers")
+    cut_norm: Literal["none", "sample"] = Field(
+        "none", description="sample: each sample's activations have mean 0 and variance 1 at the cut"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
+    patch: int = Field(4, ge=1, description="patch size (ViT)")
+    pretrained: str | None = Field(None, description="a .safetensors or .pt file with weights to start from")
+
+    device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the devices' halves")
+    server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
+    reduction: Reduction = Field(
+        "mean", description="how the devices' losses become the round's; samples: the mean by amount of data"
+    )
+    device_gradient: Literal["follow", "own"] = Field(
+        "follow", description="devices get the derivative of the round's loss, or of their own"
+    )
+
+    labels: Literal["server", "device"] = Field(
+        "server",
+        description="who has them; device (psl, gapsl): the last layer and the loss are on the devices, too",
+    )
+    calibration: Literal["none", "prior"] = Field(
+        "none", description="prior: take each device's label frequencies out of its loss"
+    )
+    calibration_tau: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="how much of them: 0 nothing, 1 all"
+    )
+    calibration_counts: Literal["declared", "seen"] = Field(
+        "declared", description="frequencies as devices declare them, or counted from the labels they send"
+    )
+
+    calibration_for: Literal["both", "devices"] = Field(
+        "both", description="whose gradients are calibrated: both halves', or the devices' alone"
+    )
+    balance: Literal["none", "classes"] = Field(
+        "none", description="classes: all count alike in the server's loss, however rare"
+    )
+    probes: int = Field(
+        0, ge=0, description="rows of a batch that are the same pictures for all devices, to agree on"
+    )
+    probe_steps: int = Field(
+        0,
+        ge=0,
+        description="steps of solving by which a device agrees with the others on them; 0: it is pulled",
+    )
+    probe_pull: float = Field(
+        0.03,
+        ge=0,
+        allow_inf_nan=False,
+        description="without such steps, how strongly devices are pulled to agree, at any learning rate",
+    )
+    probe_leaders: float = Field(
+        1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
+    )
+    faults: str = Field(
+        "none",
+        description="devices that misbehave: flip:N (gradients), labels:N (random), permute:N (labels), "
+        "noise:N or scale:N (activations)",
+    )
+
+    evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
+    angles: Literal["auto", "all", "off"] = Field(
+        "auto", description="where angles cost further passes: at evaluations, in every round, or never"
+    )
+    checkpoint_every: int = Field(20, ge=1, description="rounds between checkpoints")
+    keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept")
+    label: str | None = Field(
+        None, min_length=1, max_length=40, description="what tables and plots call the run; unset: its method"
+    )
+    tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
+
+    device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:N or mps")
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads of this process")
+    precision: Literal["float32", "float64"] = Field("float32", description="precision of the weights")
+    layout: Literal["contiguous", "channels-last"] = Field(
+        "contiguous", description="memory order of images; on CPUs channels-last is often a third faster"
+    )
+
+    sections: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, exclude=True, description="the methods' own settings, by section"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_sections(cls, given: Any) -> Any:
+        """Move the methods' sections, whoever registered them, into one place."""
+        if not isinstance(given, Mapping):
+            return given
+        names = sections()
+        own = {key: value for key, value in given.items() if key not in names}
+        found = {key: value for key, value in given.items() if key in names}
+        for key, value in found.items():
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{key} must be a section of settings, like {key}: {{name: value}}")
+        if "sections" in own:
+            raise ValueError(
+                f"unknown setting 'sections'; the methods' sections are {', '.join(sorted(names))}"
+            )
+        return {**own, "sections": found}
+
+    @model_validator(mode="after")
+    def _check_sections(self) -> Config:
+        METHODS.canonical(self.method)
+        for name, given in self.sections.items():
+            users = [s for s in METHODS.values() if s.section == name]
+            # A section serves every method that reads it, the ablations with a setting more included.
+            known = {key for s in users for key in setting_names(s.parameters)}
+            for key in given:
+                if key not in known:
+                    raise ValueError(f"unknown setting '{name}.{key}'; {nearest(key, known)}")
+            for strategy in users:  # also where another method is chosen: a wrong value is a mistake
+                self._validated(strategy)
+        return self
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Config:
+        if self.probes >= self.batch_size:
+            raise ValueError(
+                f"probes ({self.probes}) must leave room for samples in a batch ({self.batch_size})"
+            )
+        return self
+
+    def parameters(self) -> Parameters:
+        """Return the chosen method's own settings."""
+        return self._validated(METHODS[self.method])
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return those of the chosen method's own settings that are not defaults, as plain values."""
+        return self.parameters().model_dump(mode="json", exclude_defaults=True, by_alias=True)
+
+    def _validated(self, strategy: type[Strategy]) -> Parameters:
+        if strategy.section is None:
+            return strategy.parameters()
+        names = setting_names(strategy.parameters)
+        given = {k: v for k, v in self.sections.get(strategy.section, {}).items() if k in names}
+        try:
+            return strategy.parameters.model_validate(given)
+        except ValidationError as error:
+            raise ValueError(explain(error, strategy.section)) from None
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all settings as plain values, with the chosen method's own filled in."""
+        values = self.model_dump(mode="json")
+        values["method"] = METHODS.canonical(self.method)
+        values.update({name: dict(section) for name, section in self.sections.items()})
+        section = METHODS[self.method].section
+        if section is not None:
+            values.setdefault(section, {}).update(self.parameters().model_dump(mode="json", by_alias=True))
+        return values
+
+
+def sections() -> set[str]:
+    """Return the names of the methods' sections, whoever registered them."""
+    return {strategy.section for strategy in METHODS.values() if strategy.section is not None}
+
+
+def setting_names(parameters: type[BaseModel]) -> set[str]:
+    """Return the names a configuration uses for a model's fields."""
+    return {field.alias or name for name, field in parameters.model_fields.items()}
+
+
+def make_config(values: Mapping[str, Any]) -> Config:
+    """Return the configuration with these values, or say in one message all that is wrong with them."""
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(explain(error)) from None
+
+
+def explain(error: ValidationError, prefix: str = "") -> str:
+    """Say what is wrong with a configuration, a line a mistake, with the nearest known setting."""
+    lines = []
+    for mistake in error.errors():
+        path = ".".join([prefix] * bool(prefix) + [str(part) for part in mistake["loc"]])
+        if mistake["type"] == "extra_forbidden":
+            known = set(Config.model_fields) - {"sections"}
+            known |= sections()
+            if len(mistake["loc"]) > 1:
+                known = set(OptimizerConfig.model_fields)
+            if path == "network":
+                lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
+                continue
+            if path == "preset":
+                lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
+                continue
+            lines.append(f"unknown setting '{path}'; {nearest(str(mistake['loc'][-1]), known)}")
+            continue
+        message = mistake["msg"].removeprefix("Value error, ")
+        lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
+    return "\n".join(lines)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a configuration file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"there is no configuration file {path}") from None
+    except yaml.MarkedYAMLError as error:
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise InputError(f"{path} is not a readable YAML file: {error.problem}{where}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path} is not a readable YAML file: {error}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path} must hold settings, one 'name: value' a line")
+    return values
+
+
+def presets() -> dict[str, Path]:
+    """Return the presets that ship with gapsl, by name."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
+def preset(name: str) -> dict[str, Any]:
+    """Return the values of a preset."""
+    known = presets()
+    if name not in known:
+        raise InputError(f"unknown preset {name!r}; {nearest(name, known)}")
+    return read_yaml(known[name])
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay settings over each other, later ones winning, section by section."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+                merged[key] = merge(merged[key], value)
+            else:
+                merged[key] = value
+    return merged
+
+
+# How probes are set where there are none.
+WITHOUT_PROBES = {
+    name: Config.model_fields[name].default for name in ("probes", "probe_steps", "probe_leaders")
+}
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by the names that `--set` takes."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """Read 'section.name=value' as nested settings; the value is YAML."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise InputError(f"--set takes name=value, for example gapsl.eta=0.3, not {text!r}")
+    try:
+        parsed: Any = yaml.safe_load(value)
+        if isinstance(parsed, str):  # YAML 1.1 reads 1e-4 as a string, people do not
+            parsed = _number(parsed)
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {text}: the value is not valid YAML: {error}") from None
+    for part in reversed(path.strip().split(".")):
+        parsed = {part: parsed}
+    return dict(parsed)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

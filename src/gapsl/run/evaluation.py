@@ -1,0 +1,237 @@
+"""Accuracy, and whose: every measure from one pass of the test set per client-side model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gapsl.common.errors import InputError
+from gapsl.fleets.base import Away, Fleet, Split, Unmeasured, Whose
+
+NOBODY = "no device was there to be evaluated"
+NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How one client-side model and the server did on an evaluation set, as little of it as is wanted."""
+
+    labels: Tensor  # (N,)
+    likelihoods: Tensor  # (N,), float64: the probability of the label
+    hits: Tensor  # (N,), bool: whether none had a larger one
+    classes: int
+
+    @property
+    def accuracy(self) -> float:
+        """The share of samples predicted right."""
+        return float(self.hits.double().mean())
+
+    @property
+    def loss(self) -> float:
+        """The mean negative log-likelihood."""
+        return float(-self.likelihoods.clamp_min(1e-300).log().mean())
+
+    def by_class(self) -> Tensor:
+        """The accuracy on each class, NaN where the set has no sample of it."""
+        totals = torch.bincount(self.labels, minlength=self.classes).double()
+        return torch.bincount(self.labels, weights=self.hits.double(), minlength=self.classes) / totals
+
+
+def scored(probabilities: Tensor, labels: Tensor) -> Scored:
+    """Return how a model did that gives these probabilities (N, C)."""
+    likelihoods = probabilities.gather(1, labels[:, None])[:, 0]
+    return Scored(labels, likelihoods, probabilities.argmax(dim=1) == labels, probabilities.shape[1])
+
+
+def joined(batches: Sequence[Scored]) -> Scored:
+    """Return how a model did on all batches of a set."""
+    labels, likelihoods, hits = (
+        torch.cat([getattr(batch, name) for batch in batches]) for name in ("labels", "likelihoods", "hits")
+    )
+    return Scored(labels, likelihoods, hits, batches[0].classes)
+
+
+def evaluate(
+    fleet: Fleet,
+    server: nn.Module,
+    split: Split,
+    labels: Tensor,
+    proportions: Tensor,
+    *,
+    shared: Whose | None,
+    measured: Callable[[int], None] = lambda devices: None,
+) -> dict[str, Any]:
+    """Return all measures on an evaluation set; `measured` is told how many devices are done.
+
+    `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
+    counts where the devices do not each have their own. Devices that are away are left out, and named. Where
+    devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
+    means that nobody else has any, all other measures are on them, too.
+    """
+    if fleet.own_tests and fleet.headed:
+        counted, own = _own_counts(fleet, server), {}
+        if not len(labels):
+            return _from_counts(counted, sorted(fleet.devices))
+        own_accuracy = {device: share for device, share in counted.items() if share is not None}
+    else:
+        own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
+        own_accuracy = {device: one.accuracy for device, one in own.items() if len(one.labels)}
+    away: list[int] = []  # devices that are not waited for
+    ensemble = merged = None
+    if not len(labels):
+        found = own
+        if not own:
+            raise Unmeasured(NOBODY)
+        if not any(len(one.labels) for one in own.values()):
+            raise InputError(NO_TESTS)
+        away = sorted(fleet.devices.keys() - own.keys())
+    elif shared is not None:
+        one = scored(_probabilities(server, fleet.probe(split, shared)), labels)
+        found = dict.fromkeys(range(len(proportions)), one)
+        ensemble = merged = one.accuracy
+    else:
+        given: dict[int, Tensor] = {}
+        for done, device in enumerate(sorted(fleet.devices)):
+            measured(done)
+            try:
+                finish = partial(fleet.predict, device) if fleet.headed else None
+                given[device] = _probabilities(server, fleet.probe(split, device), finish)
+            except Away:
+                away.append(device)
+        if not given:
+            raise Unmeasured(NOBODY)
+        found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
+        ensemble = scored(_total(list(given.values())), labels).accuracy
+        if fleet.merges and not fleet.headed and not away:
+            weights = {device: float(info.samples) for device, info in fleet.devices.items()}
+            merged = scored(_probabilities(server, fleet.probe(split, weights)), labels).accuracy
+    tested = {device: one for device, one in found.items() if len(one.labels)}
+    each = [one.accuracy for one in tested.values()]
+    losses = [one.loss for one in tested.values()]
+    by_class = torch.stack([one.by_class() for one in tested.values()])
+    if fleet.own_tests:
+        local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
+    else:
+        local = local_accuracy(by_class, proportions[list(tested)] if away else proportions)
+    return {
+        **_over_devices(each),
+        "ensemble": ensemble,
+        "merged": merged,
+        "local": local,
+        "test_loss": losses[0] if shared is not None and len(labels) else sum(losses) / len(losses),
+        "device_accuracy": [_of(tested.get(device)) for device in range(len(proportions))],
+        "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
+        **({"away": away} if away else {}),
+    }
+
+
+def _of(device: Scored | None) -> float | None:
+    """Return a device's accuracy, None of one that is away or has no test samples."""
+    return None if device is None else device.accuracy
+
+
+def _over_devices(accuracies: Sequence[float]) -> dict[str, float]:
+    """Return the mean and the spread of the devices' accuracies."""
+    each = torch.tensor(accuracies, dtype=torch.float64)
+    return {
+        "device_mean": float(each.mean()),
+        "device_std": float(each.std(correction=0)),
+        "device_min": float(each.min()),
+        "device_max": float(each.max()),
+    }
+
+
+def local_accuracy(by_class: Tensor, proportions: Tensor) -> float:
+    """Return the mean over devices of sum_c p_i(c) * accuracy of class c.
+
+    Classes absent from the evaluation set are left out, and the proportions of the others scaled up.
+    """
+    known = ~by_class.isnan()
+    weights = proportions.double() * known
+    total = weights.sum(dim=1)
+    each = (weights * by_class.nan_to_num()).sum(dim=1) / total
+    return float(each[total > 0].mean())
+
+
+def _probabilities(
+    server: nn.Module, activations: Iterator[Tensor], finish: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Run activations to the end; `finish` is what the server does not have of the model."""
+    with _evaluating(server):
+        ends = (server(batch) if finish is None else finish(server(batch)) for batch in activations)
+        return torch.cat([end.cpu().double().softmax(dim=1) for end in ends])
+
+
+def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[int, Scored]:
+    """Return how each device that is there does on its own test samples."""
+    found: dict[int, Scored] = {}
+    for device in sorted(fleet.devices):
+        batches = []
+        try:
+            with _evaluating(server):
+                for activations, own in fleet.probe_own(device, device if shared is None else shared):
+                    batches.append(scored(server(activations).cpu().double().softmax(dim=1), own.cpu()))
+        except Away:
+            continue
+        found[device] = joined(batches)
+    return found
+
+
+def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
+    """Return the accuracy of each device that is there on its own test samples, if any; it counts itself."""
+    found: dict[int, float | None] = {}
+    for device in sorted(fleet.devices):
+        samples = right = 0
+        try:
+            with _evaluating(server):
+                for batch, (activations, _) in enumerate(fleet.probe_own(device, device)):
+                    right += fleet.count_own(device, batch, server(activations))
+                    samples += len(activations)
+        except Away:
+            continue
+        found[device] = right / samples if samples else None
+    return found
+
+
+def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) -> dict[str, Any]:
+    """Return the measures where devices' own counts are all there is."""
+    if not counted:
+        raise Unmeasured(NOBODY)
+    accuracy = {device: share for device, share in counted.items() if share is not None}
+    if not accuracy:
+        raise InputError(NO_TESTS)
+    measures = _over_devices(list(accuracy.values()))
+    away = [device for device in devices if device not in counted]
+    return {
+        **measures,
+        "ensemble": None,
+        "merged": None,
+        "local": measures["device_mean"],
+        "test_loss": None,
+        "device_accuracy": [accuracy.get(device) for device in devices],
+        "class_accuracy": [],
+        **({"away": away} if away else {}),
+    }
+
+
+def _total(tensors: Sequence[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
+@contextmanager
+def _evaluating(server: nn.Module) -> Iterator[None]:
+    server.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        server.train()

@@ -1,0 +1,177 @@
+"""A run's folder: settings, environment, partition, one record a round, result and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gapsl.common.errors import InputError
+from gapsl.common.files import fsync_folder, locked, plain, write_json, write_text
+from gapsl.run.config import Config, make_config, read_yaml
+from gapsl.run.environment import describe_environment
+
+RESULT_SCHEMA = 1
+
+
+class RunFolder:
+    """Where one run's files are, and how they are read and written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.quoted = shlex.quote(str(path))  # for commands that somebody may copy
+        self.config_file = path / "config.yaml"
+        self.partition_file = path / "partition.json"
+        self.records_file = path / "records.jsonl"
+        self.result_file = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+        self.environment_file = path / "environment.json"
+        # Of a run whose devices are elsewhere: how it goes over the network, what it knows of them, its name.
+        self.network_file = path / "network.yaml"
+        self.fleet_file = path / "fleet.json"
+        self.name_file = path / "run"
+
+    def check_free(self) -> None:
+        """Refuse a folder that has a run, or anything else, in it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; choose another folder with --out")
+        if self.config_file.exists():
+            served = self.network_file.exists()
+            command = f"serve --out {self.quoted}" if served else f"resume {self.quoted}"
+            raise InputError(
+                f"{self.path} has another run in it; go on with it by: gapsl {command} - "
+                "or choose another folder with --out"
+            )
+        if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+            raise InputError(
+                f"{self.path} is not empty and has no run in it; choose another folder with --out"
+            )
+
+    @staticmethod
+    def create(path: Path, config: Config, custom: Mapping[str, str]) -> RunFolder:
+        """Start a run in a folder that has none; `custom` names the objects a caller brought."""
+        folder = RunFolder(path)
+        folder.check_free()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
+            write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
+            write_json(folder.environment_file, describe_environment())
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {path}: {error.strerror or error}; choose another --out"
+            ) from None
+        return folder
+
+    @staticmethod
+    def open(path: Path) -> RunFolder:
+        """Open the folder of a run that was started before."""
+        folder = RunFolder(path)
+        if not folder.config_file.is_file():
+            raise InputError(
+                f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"
+            )
+        return folder
+
+    def config(self) -> tuple[Config, dict[str, str]]:
+        """Return the run's settings, and the names of the objects it was given from Python."""
+        try:
+            values = read_yaml(self.config_file)
+        except InputError as error:
+            raise InputError(f"{error}; put it back from a copy of the folder") from None
+        if "method" not in values:
+            raise InputError(
+                f"{self.config_file} is damaged: it names no method; put it back from a copy of the folder"
+            )
+        custom = values.pop("custom", {})
+        return make_config(values), dict(custom)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep two processes from training in one folder; the lock ends with the process."""
+        busy = f"another process is training in {self.path}; wait for it or stop it"
+        return locked(self.path, "--out", busy)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a round's record."""
+        with self.records_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Read the records; a last line cut short by a crash is left out."""
+        if not self.records_file.is_file():
+            return
+        with self.records_file.open(encoding="utf-8", errors="replace") as file:
+            for whole, line in enumerate(file):
+                try:
+                    record = json.loads(line)
+                    int(record["round"])
+                except (ValueError, TypeError, KeyError, OverflowError):
+                    if line.endswith("\n"):
+                        raise InputError(f"{self.records_file} is damaged; {self._way_out(whole)}") from None
+                    return
+                yield record
+
+    def check_records(self, round: int) -> None:
+        """Refuse records that lack one of the first rounds, which a checkpoint is to be gone on from."""
+        recorded = [int(record["round"]) for record in self.records()][:round]
+        if recorded != list(range(1, round + 1)):
+            whole = next((i for i, found in enumerate(recorded) if found != i + 1), len(recorded))
+            raise InputError(
+                f"{self.records_file} lacks rounds that its checkpoints have: {self._way_out(whole)}"
+            )
+
+    def _way_out(self, whole: int) -> str:
+        """Say what to do with a run of whose records only the first ones are whole."""
+        if self.result_file.exists():
+            return "its run is finished, result and weights are there; put it back from a copy of the folder"
+        if self.network_file.exists():  # its devices have checkpoints of their own, which would go with it
+            return "put it back from a copy of the folder, or start a new run with another --out"
+        return (
+            "put it back from a copy of the folder, or delete what it has after round "
+            f"{whole}, and the checkpoints after that"
+        )
+
+    def sync_records(self) -> None:
+        """Make the records survive a power cut, so that no checkpoint is newer than they are."""
+        if self.records_file.is_file():
+            with self.records_file.open("rb+") as file:
+                os.fsync(file.fileno())
+            fsync_folder(self.path)
+
+    def forget_after(self, round: int) -> list[dict[str, Any]]:
+        """Drop the records of rounds that will be trained again; returns those that stay."""
+        kept = [record for record in self.records() if record["round"] <= round]
+        write_text(self.records_file, "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the finished run's result, None if it has not finished."""
+        return read_result(self.result_file) if self.result_file.exists() else None
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write the result; a run with one is finished."""
+        write_json(self.result_file, result)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a result file, or say why not."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        schema = result["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is not a result of gapsl: {error}; in the folder of a run, delete it, and gapsl resume "
+            "makes it again from the last checkpoint"
+        ) from None
+    if schema != RESULT_SCHEMA:
+        raise InputError(
+            f"{path} has schema version {schema}, this gapsl reads {RESULT_SCHEMA}; "
+            "use the gapsl version that wrote it (environment.json names it)"
+        )
+    return dict(result)

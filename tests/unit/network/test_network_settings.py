@@ -1,0 +1,91 @@
+"""The section `network`: what is wrong with it is said with what would be right."""
+
+import pytest
+
+from gapsl.cli.join import hosted
+from gapsl.common.errors import InputError
+from gapsl.network.protocol.settings import Network, make_network
+from gapsl.network.server.round_policy import Closing
+
+
+def test_the_defaults_wait_for_all_and_change_no_number():
+    network = make_network({})
+    assert network.rounds_close() == Closing("all")
+    assert (network.activations, network.gradients, network.compression) == ("none", "none", "none")
+    assert network.device_names(3) == ("device-0", "device-1", "device-2")
+
+
+def test_devices_may_have_names():
+    assert make_network({"names": ["cam", "mic"]}).device_names(2) == ("cam", "mic")
+
+
+def test_a_deadline_may_wait_for_some():
+    network = make_network({"closing": "deadline:3", "least": 2})
+    assert network.rounds_close() == Closing("deadline", 3.0, 2)
+
+
+def test_what_is_stored_is_what_is_read():
+    network = make_network(
+        {"names": ["cam"], "closing": "fraction:0.5", "activations": "int8", "patience": 5}
+    )
+    assert make_network(network.model_dump(mode="json")) == network
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"activation": "fp16"}, r"unknown setting 'network\.activation'; did you mean 'activations'\?"),
+        ({"codec": "fp16"}, r"unknown setting 'network\.codec'; .*known: .*compression"),
+        ({"activations": "fp8"}, r"network\.activations: .*'none', 'fp16', 'bf16' or 'int8'.*got 'fp8'"),
+        ({"compression": "gzip"}, r"network\.compression: .*'none' or 'zstd'"),
+        ({"closing": "some"}, r"unknown closing 'some'; write all, fraction:SHARE"),
+        ({"closing": "fraction:2"}, r"unknown closing 'fraction:2'; write all, fraction:SHARE \(0 to 1\)"),
+        ({"closing": 3}, r"network\.closing: .*string"),
+        ({"least": 0}, r"network\.least: .*greater than or equal to 1.*got 0"),
+        ({"patience": 0}, r"network\.patience: .*greater than 0"),
+        ({"patience": "long"}, r"network\.patience: .*number.*got 'long'"),
+        ({"names": "cam"}, r"network\.names"),
+    ],
+)
+def test_a_mistake_is_named_with_what_may_be_written(values, said):
+    with pytest.raises(InputError, match=said):
+        make_network(values)
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "said"),
+    [
+        (["cam"], 2, r"network\.names has 1 devices, devices = 2; make them the same"),
+        (["cam", "cam"], 2, r"a device is named twice: cam, cam"),
+        (["cam", "../cam"], 2, r"'\.\./cam' cannot be a device's name: "),
+        (["cam", ""], 2, r"'' cannot be a device's name: "),
+        (["cam", "a b"], 2, r"'a b' cannot be a device's name: "),
+    ],
+)
+def test_names_that_cannot_be_are_refused(names, count, said):
+    with pytest.raises(InputError, match=said):
+        make_network({"names": names}).device_names(count)
+
+
+def test_every_setting_says_what_it_means():
+    assert all(field.description for field in Network.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "devices", "expected"),
+    [
+        (["a", "b"], None, ["a", "b"]),
+        ([], 3, ["device-0", "device-1", "device-2"]),
+        (["cam"], 2, ["cam-0", "cam-1"]),
+    ],
+)
+def test_one_process_hosts_the_devices_it_names(
+    names: list[str], devices: int | None, expected: list[str]
+) -> None:
+    assert hosted(names, devices) == expected
+
+
+@pytest.mark.parametrize(("names", "devices"), [([], None), (["a", "b"], 2)])
+def test_a_process_without_clear_names_is_refused(names: list[str], devices: int | None) -> None:
+    with pytest.raises(InputError, match="--name"):
+        hosted(names, devices)

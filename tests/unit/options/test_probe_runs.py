@@ -1,0 +1,215 @@
+"""Runs whose devices share probes: the same traffic, and halves that stay together."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from quick import device_states, prepared, same_state, server_state, trained
+
+import gapsl
+from gapsl.common.errors import InputError
+from gapsl.data import load_source
+from gapsl.data.probes import Probes, dead_leaves
+
+SKEWED = {
+    "partition": "dirichlet:0.1", "devices": 4, "batch_size": 8, "rounds": 40, "model": "small", "width": 0.5,
+    "device_optimizer": {"lr": 0.01}, "server_optimizer": {"lr": 0.05}, "device_gradient": "own",
+}  # fmt: skip
+TIED = {"probes": 3, "probe_pull": 0.1}
+MET = {"probes": 3, "probe_steps": 4}
+BOTH = pytest.mark.parametrize("held", [TIED, MET], ids=["pulled", "met"])
+
+
+def uploads(training, round=1):
+    exchange = next(training.strategy.exchanges(round, training.present(round)))
+    return list(training.fleet.collect(round, exchange))
+
+
+def test_the_last_rows_of_every_upload_are_the_same_pictures():
+    training = prepared(method="psl", **SKEWED, **TIED)
+    sent = uploads(training)
+    assert all(upload.labels[-3:].tolist() == [-1, -1, -1] for upload in sent)
+    assert all((upload.labels[:-3] >= 0).all() and len(upload.labels) == 8 for upload in sent)
+    for upload in sent[1:]:  # the halves are the same at the start, so their activations are, too
+        assert torch.equal(upload.activations[-3:], sent[0].activations[-3:])
+        assert not torch.equal(upload.activations[:-3], sent[0].activations[:-3])
+
+
+def test_probes_change_from_round_to_round_and_with_the_seed():
+    source = load_source("digits")
+    first, other = Probes(source, seed=0, per_batch=3), Probes(source, seed=1, per_batch=3)
+    assert torch.equal(first.of_round(5), Probes(source, seed=0, per_batch=3).of_round(5))
+    assert not torch.equal(first.of_round(5), first.of_round(6))
+    assert not torch.equal(first.of_round(5), other.of_round(5))
+    assert first.of_round(5).shape == (3, *source.input_shape)
+    assert first.of_round(10_000).shape == (3, *source.input_shape), "they go round"
+
+
+def test_pictures_are_varied_and_within_range():
+    pictures = dead_leaves(20, 3, 12, 16, torch.Generator().manual_seed(0))
+    assert pictures.shape == (20, 3, 12, 16)
+    assert pictures.min() >= 0
+    assert pictures.max() <= 1
+    assert pictures.flatten(1).std(dim=1).min() > 0.05
+
+
+@BOTH
+def test_traffic_is_that_of_psl(held):
+    plain, tied = trained(method="psl", **SKEWED), trained(method="psl", **SKEWED, **held)
+    assert tied.fleet.traffic.sent == plain.fleet.traffic.sent
+    assert tied.fleet.traffic.received == plain.fleet.traffic.received
+
+
+@pytest.mark.parametrize("optimizer", [{"lr": 0.01}, {"name": "adamw", "lr": 0.001}], ids=str)
+def test_halves_stay_together_under_label_skew(optimizer):
+    settings = {**SKEWED, "device_optimizer": optimizer}
+
+    def spread(training):
+        halves = [training.fleet._devices[d].half.flat() for d in range(4)]
+        mean = torch.stack(halves).mean(dim=0)
+        return max(float((half - mean).norm()) for half in halves)
+
+    loose, tied, met = (trained(method="psl", **settings, **held) for held in ({}, TIED, MET))
+    assert spread(tied) < 0.7 * spread(loose)
+    assert spread(met) < 0.4 * spread(loose)
+    assert spread(met) < 0.7 * spread(tied)
+
+
+def test_where_halves_agree_there_is_nothing_to_meet_for(tmp_path):
+    first = {**SKEWED, "rounds": 1}  # all begin with the same half
+    met = device_states(trained(method="psl", **first, **MET), tmp_path / "met")
+    apart = device_states(trained(method="psl", **first, probes=3, probe_pull=0), tmp_path / "apart")
+    for one, other in zip(met, apart, strict=True):
+        same_state(one, other)
+
+
+@pytest.mark.parametrize("method", ["gapsl", "epsl", "sfl", "sfl-v2"])
+def test_probes_change_the_halves_of_every_method_with_devices_side_by_side(method, tmp_path):
+    few = {**SKEWED, "rounds": 3}
+    loose, tied, met = (
+        device_states(trained(method=method, **few, **held), tmp_path / str(number))
+        for number, held in enumerate(({"probes": 3, "probe_pull": 0}, TIED, MET))
+    )
+    assert any(not torch.equal(tied[0][name], loose[0][name]) for name in tied[0])
+    assert any(not torch.equal(met[0][name], loose[0][name]) for name in met[0])
+
+
+@pytest.mark.parametrize("method", ["vanilla", "central", "single"])
+def test_probes_are_refused_where_one_device_trains_at_a_time(method):
+    with pytest.raises(InputError, match="probes = 0"):
+        prepared(method=method, **SKEWED, **TIED)
+
+
+def test_probes_are_refused_where_they_would_be_in_batch_statistics():
+    with pytest.raises(InputError, match="norm = group"):
+        prepared(method="psl", **SKEWED, **TIED, norm="batch")
+
+
+@BOTH
+def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path):
+    training = prepared(method="psl", **SKEWED, **held)
+    healthy = training.fleet._devices[2].forward
+
+    def sick(round, turn=0, *, learn=True):
+        upload = healthy(round, turn, learn=learn)
+        activations = upload.activations.clone()
+        activations[-1] = float("inf")
+        return replace(upload, activations=activations)
+
+    training.fleet._devices[2].forward = sick
+    before = device_states(training, tmp_path / "before")
+    training.one_round(1)
+    after = device_states(training, tmp_path / "after")
+    assert all(torch.isfinite(value).all() for state in after for value in state.values())
+    assert training.failing == {2: 1}
+    for device in range(4):
+        names = before[device].keys() - {"drawn"}
+        moved = any(not torch.equal(before[device][name], after[device][name]) for name in names)
+        assert moved == (device != 2)
+
+
+def test_records_tell_how_far_apart_the_halves_are(tmp_path):
+    out = tmp_path / "run"
+    gapsl.train(dataset="digits", method="psl", out=out, **{**SKEWED, "rounds": 5}, **TIED)
+    records = list(gapsl.run.folder.RunFolder.open(out).records())
+    found = [record["apart"] for record in records]
+    assert found[0] == 0
+    assert found[-1] > 0
+    assert list(records[-1]["probe_scores"]) == ["0", "1", "2", "3"]
+    assert min(records[-1]["probe_scores"].values()) > 0
+
+
+@BOTH
+def test_a_tied_run_resumes_to_the_bit(held, tmp_path):
+    settings = {**SKEWED, **held, "dataset": "digits", "method": "gapsl", "rounds": 6, "checkpoint_every": 2}
+    whole = gapsl.train(out=tmp_path / "whole", **settings)
+    calls = iter(range(1, 100))
+    gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings)
+    assert gapsl.resume(tmp_path / "cut")["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+
+
+def test_weight_zero_ties_nothing_and_only_takes_rows():
+    same_state(
+        server_state(trained(method="psl", **SKEWED, probes=3, probe_pull=0)),
+        server_state(trained(method="psl", **{**SKEWED, "batch_size": 5})),
+    )
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(InputError, match="leave room"):
+        prepared(probes=4)
+    flat = torch.utils.data.TensorDataset(torch.randn(20, 5), torch.arange(20) % 2)
+    with pytest.raises(InputError, match="pictures"):
+        gapsl.train(
+            model="mlp", dataset=(flat, flat), devices=2, partition="iid", batch_size=4, probes=2,
+            rounds=1,
+        )  # fmt: skip
+
+
+def test_devices_may_descend_another_loss_than_the_server():
+    """The server's gradient is the plain loss's, the devices' the calibrated one's."""
+    settings = {**SKEWED, "method": "psl"}
+    apart, plain, both = (
+        prepared(**settings, calibration="prior", calibration_for="devices"),
+        prepared(**settings),
+        prepared(**settings, calibration="prior"),
+    )
+    exchanges = [next(t.strategy.exchanges(1, t.present(1))) for t in (apart, plain, both)]
+    outcomes = [
+        t.strategy.step(1, exchange, t.fleet.collect(1, exchange))
+        for t, exchange in zip((apart, plain, both), exchanges, strict=True)
+    ]
+    same_state(server_state(apart), server_state(plain))
+    for device in range(4):
+        theirs = [outcome.replies[device].gradient for outcome in outcomes]
+        assert torch.allclose(theirs[0], theirs[2])
+        assert not torch.allclose(theirs[0], theirs[1])
+
+
+def test_finite_and_exact_regularisers_agree_where_devices_have_a_loss_of_their_own():
+    settings = {
+        **SKEWED, "method": "gapsl", "calibration": "prior", "calibration_for": "devices", "rounds": 2,
+        "precision": "float64", "model": "mlp", "width": 1.0,
+    }  # fmt: skip
+    found = []
+    for penalty in ("exact", "finite"):
+        training = prepared(**settings, gapsl={"penalty": penalty, "lambda": 0.5, "exclusion": "none"})
+        exchange = next(training.strategy.exchanges(1, training.present(1)))
+        found.append(training.strategy.step(1, exchange, training.fleet.collect(1, exchange)))
+    for device in range(4):
+        exact, finite = (outcome.replies[device].gradient for outcome in found)
+        assert torch.allclose(exact, finite, rtol=1e-3, atol=1e-7)
+
+
+def test_balance_needs_devices_that_count_alike():
+    with pytest.raises(InputError, match="reduction = mean"):
+        gapsl.train(dataset="digits", balance="classes", reduction="samples", rounds=1)
+
+
+def test_balance_needs_the_cross_entropy():
+    def own(logits, labels, device):
+        return logits.mean()
+
+    with pytest.raises(InputError, match="balance = none"):
+        gapsl.train(dataset="digits", balance="classes", loss=own, rounds=1)
+    trained(method="psl", balance="classes", **{**SKEWED, "rounds": 2})

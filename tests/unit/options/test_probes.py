@@ -1,0 +1,125 @@
+"""Common ground: halves are pulled towards what the devices make of the same pictures on average."""
+
+import pytest
+import torch
+
+from gapsl.device.exchange import Outcome, Reply
+from gapsl.methods import Upload
+from gapsl.options.probes import CommonGround, apart, leader_of, members_of, pulls, scores_of
+
+
+def seen(devices=3, seed=0):
+    torch.manual_seed(seed)
+    return {device: torch.randn(2, 4, dtype=torch.float64) for device in range(devices)}
+
+
+def everybody(found):
+    return leader_of(found, sorted(found))
+
+
+def test_the_leader_is_the_mean_of_those_who_lead():
+    found = seen()
+    assert torch.allclose(leader_of(found, (0, 2)), (found[0] + found[2]) / 2)
+    assert torch.allclose(everybody(found), torch.stack(list(found.values())).mean(dim=0))
+
+
+def test_the_pull_is_the_gradient_of_the_relative_squared_distance_with_the_leader_held():
+    found = seen()
+    leader = everybody(found)
+    for device, pull in pulls(found, leader, 7.0).items():
+        leaf = found[device].clone().requires_grad_()
+        loss = 7.0 / 2 * (leaf - leader).square().sum() / leader.square().sum()
+        (expected,) = torch.autograd.grad(loss, leaf)
+        assert torch.allclose(pull, expected)
+
+
+def test_halves_that_agree_are_left_alone_and_pulls_add_up_to_nothing():
+    same = dict.fromkeys(range(3), torch.ones(2, 4))
+    assert all(torch.equal(pull, torch.zeros(2, 4)) for pull in pulls(same, everybody(same), 5.0).values())
+    assert apart(same, everybody(same)) == 0
+    total = sum(pulls(seen(), everybody(seen()), 5.0).values())
+    assert total.abs().max() < 1e-12
+
+
+def test_how_far_apart_is_relative_to_the_leader():
+    found = seen()
+    leader = everybody(found)
+    expected = (sum((a - leader).norm() ** 2 for a in found.values()) / 3).sqrt() / leader.norm()
+    assert apart(found, leader) == pytest.approx(expected.item())
+    tenfold = {d: 10 * a for d, a in found.items()}
+    assert apart(tenfold, 10 * leader) == pytest.approx(apart(found, leader))
+
+
+def test_one_device_leads_itself():
+    alone = {4: torch.ones(2, 4)}
+    assert torch.equal(pulls(alone, everybody(alone), 5.0)[4], torch.zeros(2, 4))
+    assert members_of(alone, scores_of(alone), 0.2) == (4,)
+
+
+def test_those_who_agree_most_lead_and_a_broken_device_does_not():
+    torch.manual_seed(0)
+    common = torch.randn(2, 40)
+    found = {device: common + 0.1 * torch.randn(2, 40) for device in (1, 3, 4, 7, 9)}
+    found[3] = torch.randn(2, 40)
+    found[7] = torch.zeros(2, 40)
+    scores = scores_of(found)
+    assert members_of(found, scores, 1.0) == (1, 3, 4, 7, 9)
+    assert members_of(found, scores, 0.6) == (1, 4, 9)
+    assert set(members_of(found, scores, 0.2)) < {1, 4, 9}
+
+
+@pytest.mark.parametrize("louder", [1000.0, 2.1, 0.4, 0.0])
+def test_who_is_much_louder_or_quieter_than_usual_does_not_lead_however_it_agrees(louder):
+    torch.manual_seed(2)
+    base = torch.randn(2, 40)
+    found = {device: base + 0.1 * torch.randn(2, 40) for device in range(4)}
+    found[4] = louder * base  # nearest to what all others make of the probes
+    members = members_of(found, scores_of(found), 0.6)
+    assert len(members) == 3 and 4 not in members
+    found[4] = 1.5 * base
+    assert 4 in members_of(found, scores_of(found), 0.6)
+
+
+def test_the_record_says_who_leads_unless_all_do():
+    always = {"apart", "probe_scores"}
+    for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):
+        ground = CommonGround(rows=2, weight=3.0, share=share)
+        left = list(ground.without_probes(uploads()))
+        outcome = ground.pulled(Outcome({u.device: Reply(torch.zeros(3, 4)) for u in left}, {0: 1.0}))
+        assert set(outcome.details) == names
+
+
+def uploads(devices=3):
+    torch.manual_seed(1)
+    labels = torch.tensor([0, 1, 2, -1, -1])
+    return [Upload(device, 1, 0, torch.randn(5, 4), labels) for device in range(devices)]
+
+
+def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after():
+    ground = CommonGround(rows=2, weight=3.0)
+    given = uploads()
+    left = list(ground.without_probes(given))
+    assert all(u.labels.tolist() == [0, 1, 2] and u.activations.shape == (3, 4) for u in left)
+    replies = {u.device: Reply(torch.full((3, 4), float(u.device))) for u in left}
+    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 2: 1.0}))
+    probes = {u.device: u.activations[-2:] for u in given}
+    expected = pulls(probes, everybody(probes), 3.0)
+    for device, reply in outcome.replies.items():
+        assert torch.equal(reply.gradient[:3], replies[device].gradient)
+        assert torch.equal(reply.gradient[3:], expected[device])
+    assert outcome.details["apart"] > 0
+
+
+def test_a_device_that_was_left_out_is_led_back_and_one_that_is_not_finite_skips():
+    ground = CommonGround(rows=2, weight=3.0)
+    given = uploads(4)
+    given[2].activations[0] = float("nan")  # a sample
+    given[0].activations[-1] = float("inf")  # a probe
+    left = list(ground.without_probes(given))
+    replies = {u.device: Reply(torch.zeros(3, 4), step=u.device == 0) for u in left}
+    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 3: 1.0}, skipped=(2,)))
+    assert [outcome.replies[d].step for d in range(4)] == [False, True, False, True]
+    assert outcome.skipped == (0, 2)
+    assert outcome.replies[1].gradient[3:].abs().max() > 0
+    for device in (0, 2):
+        assert torch.equal(outcome.replies[device].gradient, torch.zeros(5, 4))

@@ -1,0 +1,127 @@
+"""Losses that are no numbers: warned of, recorded, lived with for a while, and then training stops."""
+
+import math
+
+import pytest
+from quick import QUICK
+
+import gapsl
+from gapsl.common.errors import TrainingStopped
+from gapsl.methods.server_model import cross_entropy
+
+BAD = 1
+
+
+class Listener(gapsl.Observer):
+    def __init__(self):
+        self.warnings, self.records = [], []
+
+    def warned(self, message):
+        self.warnings.append(message)
+
+    def round(self, record):
+        self.records.append(record)
+
+
+def failing(rounds, devices=(BAD,)):
+    """A loss that is NaN for these devices in these rounds, for methods with one pass a device and round."""
+    calls = {}
+
+    def loss(logits, labels, device):
+        calls[device] = calls.get(device, 0) + logits.requires_grad  # a trial before training is no round
+        plain = cross_entropy(logits, labels, device)
+        return plain * math.nan if device in devices and calls[device] in rounds else plain
+
+    return loss
+
+
+def run(method="psl", rounds=4, listener=None, **settings):
+    words = {**QUICK, "method": method, "rounds": rounds, "angles": "off", **settings}
+    return gapsl.train(observers=[listener] if listener else [], **words)
+
+
+@pytest.mark.parametrize("method", ["psl", "epsl", "frozen", "sfl", "sfl-v2", "gapsl/non-gda"])
+def test_a_device_is_skipped_for_its_round_with_a_record_and_a_warning(method):
+    listener = Listener()
+    result = run(method, listener=listener, loss=failing({2}))
+    assert [record["skipped"] for record in listener.records] == [[], [BAD], [], []]
+    assert [sorted(record["losses"]) for record in listener.records][1] == [0, 2]
+    assert len(listener.warnings) == 1
+    assert "round 2" in listener.warnings[0]
+    assert f"device {BAD}" in listener.warnings[0]
+    assert math.isfinite(result["final"]["test_loss"])
+
+
+def test_where_no_device_is_finite_training_stops_and_says_where():
+    with pytest.raises(TrainingStopped, match=r"round 3: .*devices 0, 1, 2.*last checkpoint: none") as stop:
+        run(loss=failing({3}, devices=(0, 1, 2)))
+    assert stop.value.exit_code == 3
+
+
+def test_one_device_s_tenth_bad_round_running_stops_training(tmp_path):
+    out = tmp_path / "run"
+    listener = Listener()
+    with pytest.raises(TrainingStopped) as stop:
+        run(rounds=30, listener=listener, loss=failing(range(3, 99)), out=out, checkpoint_every=5)
+    message = str(stop.value)
+    assert "round 12" in message  # rounds 3 to 12 are ten
+    assert f"device {BAD}" in message
+    assert f"last checkpoint: {out / 'checkpoints' / 'round-000010'}" in message
+    assert len(listener.warnings) == 10
+
+
+def test_nine_bad_rounds_running_and_a_good_one_are_forgiven():
+    bad = {*range(1, 10), *range(11, 20)}
+    listener = Listener()
+    assert run(rounds=20, listener=listener, loss=failing(bad)) is not None
+    assert len(listener.warnings) == 18
+
+
+def test_a_restart_does_not_forget_the_bad_rounds(tmp_path):
+    out = tmp_path / "run"
+    calls = iter(range(1, 99))
+    always = failing(range(1, 99))
+    assert run(rounds=30, loss=always, out=out, stop=lambda: next(calls) >= 6) is None
+    with pytest.raises(TrainingStopped, match="round 10"):
+        gapsl.resume(out, loss=always)
+
+
+def test_two_devices_that_fail_by_turns_are_lived_with():
+    calls = {}
+
+    def loss(logits, labels, device):
+        calls[device] = calls.get(device, 0) + logits.requires_grad  # a trial before training is no round
+        plain = cross_entropy(logits, labels, device)
+        return plain * math.nan if device == calls[device] % 2 else plain
+
+    assert run(rounds=14, loss=loss) is not None
+
+
+@pytest.mark.parametrize("method", ["vanilla", "central"])
+def test_one_bad_batch_among_a_round_s_good_ones_stops_nobody(method):
+    """The one device of such a round made several batches, and only one of them was bad."""
+    calls = iter(range(1, 999))
+
+    def loss(logits, labels, device):
+        bad = logits.requires_grad and next(calls) == 2
+        return cross_entropy(logits, labels, device) * (math.nan if bad else 1.0)
+
+    listener = Listener()
+    assert run(method, loss=loss, listener=listener) is not None
+    assert listener.records[0]["skipped"] == [0]
+    assert len(listener.warnings) == 1
+
+
+@pytest.mark.parametrize("method", ["gapsl", "epsl", "sfl", "sfl-v2"])
+def test_a_record_s_angles_are_between_the_devices_it_has_losses_of(method):
+    listener = Listener()
+    run(method, rounds=3, loss=failing(range(1, 99)), listener=listener, angles="all")
+    for record in listener.records:
+        assert sorted(record["losses"]) == [0, 2]
+        assert [len(row) for row in record["angles"]] == [2, 2]
+
+
+def test_records_are_strict_json_whatever_the_numbers(tmp_path):
+    out = tmp_path / "run"
+    run("gapsl", loss=failing({2}), out=out)
+    assert "NaN" not in (out / "records.jsonl").read_text()
