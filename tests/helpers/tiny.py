@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from gapsl.methods import METHODS, DeviceInfo, Exchange, Passes, Setting, Upload
+from gapsl.methods import METHODS, DeviceInfo, Exchange, RunInfo, ServerModel, Upload
 from gapsl.methods.server_model import cross_entropy
 from gapsl.models.half import Half
 from gapsl.models.vit import Size, ViT
@@ -94,7 +94,7 @@ def method(
     half = Half(copy.deepcopy(model), optimizer or sgd(lr), lambda round: lr)
     samples = samples or [10 + 7 * device for device in range(devices)]
     infos = {device: DeviceInfo(count, (count, 0, 0), 2) for device, count in enumerate(samples)}
-    setting = Setting(
+    run = RunInfo(
         seed=seed,
         total_rounds=total_rounds,
         rounds_per_epoch=rounds_per_epoch,
@@ -104,7 +104,7 @@ def method(
         device_gradient=device_gradient,
         parameters=strategy.parameters.model_validate(parameters),
     )
-    return strategy(Passes(half, seed=seed, loss=loss), setting)
+    return strategy(ServerModel(half, seed=seed, loss=loss), run)
 
 
 def play(strategy, uploads, *, round=1, measure=False):

@@ -19,7 +19,7 @@ from gapsl.run.api import compose
 
 
 class Cutter:
-    """Passes bytes on between devices and a server, until it cuts all links at once."""
+    """ServerModel bytes on between devices and a server, until it cuts all links at once."""
 
     def __init__(self, port: int) -> None:
         self._port, self._links, self._lock = port, set[socket.socket](), threading.Lock()

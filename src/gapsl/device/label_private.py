@@ -15,7 +15,7 @@ from gapsl.device.exchange import Reply, Upload
 from gapsl.models.half import Half, digest
 
 
-class HeadedDevice(Device):
+class LabelPrivateDevice(Device):
     """The server runs the middle of the model; this device has both ends, and nobody else its labels."""
 
     def __init__(self, device: Device, head: Half) -> None:

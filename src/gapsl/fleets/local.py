@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.device.label_private import HeadedDevice
+from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.fleets.base import Split, Traffic, Whose
 from gapsl.models.half import average, model_bytes, weights_of
 from gapsl.run.checkpoint import read_tensors, write_tensors
@@ -95,7 +95,7 @@ class LocalFleet:
     @property
     def headed(self) -> bool:
         """Whether devices have the last layer."""
-        return any(isinstance(device, HeadedDevice) for device in self._devices.values())
+        return any(isinstance(device, LabelPrivateDevice) for device in self._devices.values())
 
     def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss."""
@@ -111,9 +111,9 @@ class LocalFleet:
         """There are none."""
         return 0
 
-    def _headed(self, id: int) -> HeadedDevice:
+    def _headed(self, id: int) -> LabelPrivateDevice:
         device = self._devices[id]
-        assert isinstance(device, HeadedDevice)
+        assert isinstance(device, LabelPrivateDevice)
         return device
 
     def drifts(self) -> Mapping[int, float]:

@@ -1,9 +1,9 @@
 """The methods: how uploads become one server update and the replies, a file each."""
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Parallel, Parameters, Setting, Strategy
+from gapsl.methods.base import Parallel, Parameters, RunInfo, Strategy
 from gapsl.methods.registry import METHODS, register_method
-from gapsl.methods.server_model import Contribution, Passes
+from gapsl.methods.server_model import Contribution, ServerModel
 
 __all__ = [
     "METHODS",
@@ -13,9 +13,9 @@ __all__ = [
     "Outcome",
     "Parallel",
     "Parameters",
-    "Passes",
     "Reply",
-    "Setting",
+    "RunInfo",
+    "ServerModel",
     "Strategy",
     "Upload",
     "register_method",

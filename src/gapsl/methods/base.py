@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles, sum_of_rows
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
-from gapsl.methods.server_model import Contribution, Passes
+from gapsl.methods.server_model import Contribution, ServerModel
 from gapsl.models.half import Half
 
 # How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
@@ -33,7 +33,7 @@ class Parameters(BaseModel):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunInfo:
     """What a method is told about the run it serves."""
 
     seed: int
@@ -71,8 +71,8 @@ class Strategy(ABC):
     moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
     one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 
-    def __init__(self, server: Passes, setting: Setting) -> None:
-        self.server, self.setting = server, setting
+    def __init__(self, server: ServerModel, run: RunInfo) -> None:
+        self.server, self.run = server, run
 
     @classmethod
     def differentiates_twice(cls, parameters: Parameters) -> bool:
@@ -172,9 +172,9 @@ class Parallel(Strategy):
     ) -> Tensor:
         """Return the server's gradient of the round's loss, which these rows, or all, are in."""
         rows = range(len(contributions)) if rows is None else rows
-        if self.setting.reduction != "samples":
+        if self.run.reduction != "samples":
             total = sum_of_rows(gradients, rows)
-            return total.div_(len(rows)) if self.setting.reduction == "mean" else total
+            return total.div_(len(rows)) if self.run.reduction == "mean" else total
         devices = [contributions[row].device for row in rows]
         total = torch.zeros_like(gradients[0])
         for row, device in zip(rows, devices, strict=True):
@@ -183,7 +183,7 @@ class Parallel(Strategy):
 
     def reply(self, gradient: Tensor, device: int, members: Sequence[int]) -> Reply:
         """Return a device's gradient at the scale of the round's loss, which these devices are in."""
-        follows = self.setting.device_gradient == "follow"
+        follows = self.run.device_gradient == "follow"
         return Reply(gradient / self.divisor(device, members) if follows else gradient)
 
     def divisor(self, device: int, members: Sequence[int]) -> float:
@@ -191,10 +191,10 @@ class Parallel(Strategy):
 
         Where devices count by their data, one that is not among them gets what they get on average.
         """
-        if self.setting.reduction == "samples" and device in members:
-            total = sum(self.setting.devices[member].samples for member in members)
-            return total / self.setting.devices[device].samples
-        return 1 if self.setting.reduction == "sum" else len(members)
+        if self.run.reduction == "samples" and device in members:
+            total = sum(self.run.devices[member].samples for member in members)
+            return total / self.run.devices[device].samples
+        return 1 if self.run.reduction == "sum" else len(members)
 
 
 def nothing(upload: Upload) -> Reply:

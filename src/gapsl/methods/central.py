@@ -21,5 +21,5 @@ class Central(Vanilla):
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
         """Give the one pool as many mini-batches as the devices of a round would have made."""
         (self.holder,) = present
-        for turn in range(self.setting.batches_per_round):
+        for turn in range(self.run.batches_per_round):
             yield Exchange((self.holder,), turn)

@@ -58,8 +58,8 @@ class Epsl(Psl):
     @property
     def chosen(self) -> EpslParameters:
         """This run's parameters."""
-        assert isinstance(self.setting.parameters, EpslParameters)
-        return self.setting.parameters
+        assert isinstance(self.run.parameters, EpslParameters)
+        return self.run.parameters
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
@@ -88,7 +88,7 @@ class Epsl(Psl):
                 on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
                 returned = [c.activation_gradient + broadcast for c in contributions]
                 # At PSL's scale: as if every one of the devices had contributed this gradient.
-                total.add_(on_weights, alpha=len(ids) if self.setting.reduction == "sum" else 1)
+                total.add_(on_weights, alpha=len(ids) if self.run.reduction == "sum" else 1)
             else:
                 mean = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
                 returned = [torch.cat([mean, c.activation_gradient[shared:]]) for c in contributions]
@@ -136,7 +136,7 @@ class Epsl(Psl):
         """Return the devices' mean, in which they count as they do in the round's loss."""
         total = torch.zeros_like(tensors[0])
         for device, tensor in zip(devices, tensors, strict=True):
-            by_data = self.setting.reduction == "samples"
+            by_data = self.run.reduction == "samples"
             share = 1 / (self.divisor(device, devices) if by_data else len(devices))
             total.add_(tensor.detach(), alpha=share)
         return total

@@ -69,15 +69,15 @@ class Gapsl(Parallel):
     @property
     def chosen(self) -> GapslParameters:
         """This run's parameters."""
-        assert isinstance(self.setting.parameters, GapslParameters)
-        return self.setting.parameters
+        assert isinstance(self.run.parameters, GapslParameters)
+        return self.run.parameters
 
     def identify(self, round: int, gradients: Tensor) -> Leader:
         """Find the leader (LGI)."""
         return identify_leader(
             gradients,
             round=round,
-            total_rounds=self.setting.total_rounds,
+            total_rounds=self.run.total_rounds,
             k_min=self.chosen.k_min,
             k_max=self.chosen.k_max,
             spread=self.spread,

@@ -55,7 +55,7 @@ def all_finite(*tensors: Tensor) -> bool:
     return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
 
 
-class Passes:
+class ServerModel:
     """A server-side half and the passes through it.
 
     A pass draws its dropout from the stream named by (seed, device, round, turn), so every further pass
@@ -71,9 +71,9 @@ class Passes:
         self.running = RunningStatistics(half.model)
         self._rows = torch.empty(0)
 
-    def copy(self) -> Passes:
+    def copy(self) -> ServerModel:
         """Return passes over an independent copy of the half."""
-        return Passes(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
+        return ServerModel(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
 
     def rows(self, count: int) -> Tensor:
         """Return a (count, d) matrix for a round's gradients, the same memory every round."""

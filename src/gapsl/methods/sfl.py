@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Measured, Parameters, Setting, Strategy, nothing
-from gapsl.methods.server_model import Contribution, Passes
+from gapsl.methods.base import Measured, Parameters, RunInfo, Strategy, nothing
+from gapsl.methods.server_model import Contribution, ServerModel
 from gapsl.models.half import Half, average, weights_of
 
 
@@ -31,26 +31,26 @@ class ClientAveraging(Strategy):
     parameters: ClassVar[type[Parameters]] = SflParameters
     moves_halves: ClassVar[bool] = True
 
-    def __init__(self, server: Passes, setting: Setting) -> None:
-        super().__init__(server, setting)
+    def __init__(self, server: ServerModel, run: RunInfo) -> None:
+        super().__init__(server, run)
         self.active: set[int] = set()  # the devices that trained since the last averaging
 
     @property
     def chosen(self) -> SflParameters:
         """This run's parameters."""
-        assert isinstance(self.setting.parameters, SflParameters)
-        return self.setting.parameters
+        assert isinstance(self.run.parameters, SflParameters)
+        return self.run.parameters
 
     def weights(self) -> dict[int, float]:
         """Return how much each device that trained counts, in ascending id; everybody if none did."""
-        devices = sorted(self.active) or sorted(self.setting.devices)
+        devices = sorted(self.active) or sorted(self.run.devices)
         uniform = self.chosen.weights == "uniform"
-        return {d: 1.0 if uniform else float(self.setting.devices[d].samples) for d in devices}
+        return {d: 1.0 if uniform else float(self.run.devices[d].samples) for d in devices}
 
     def averaging(self, round: int) -> Mapping[int, float] | None:
         """Average at the end of every epoch, or every `interval` rounds, and at the end of training."""
-        due = round % (self.chosen.interval or self.setting.rounds_per_epoch) == 0
-        if not (due or round == self.setting.total_rounds) or not self.active:
+        due = round % (self.chosen.interval or self.run.rounds_per_epoch) == 0
+        if not (due or round == self.run.total_rounds) or not self.active:
             return None
         weights = self.weights()
         self.active.clear()
@@ -60,7 +60,7 @@ class ClientAveraging(Strategy):
         """The model of SFL is the average, also between two averagings."""
         return self.weights()
 
-    def train_once(self, passes: Passes, round: int, contribution: Contribution) -> Reply:
+    def train_once(self, passes: ServerModel, round: int, contribution: Contribution) -> Reply:
         """Take a server step on one device's gradient and return its gradient at the cut."""
         self.active.add(contribution.device)
         passes.half.step(round, contribution.gradient)
@@ -81,9 +81,9 @@ class Sfl(ClientAveraging):
 
     summary = "split federated learning v1: a server copy per device; both halves averaged every epoch"
 
-    def __init__(self, server: Passes, setting: Setting) -> None:
-        super().__init__(server, setting)
-        self.copies = {device: server.copy() for device in sorted(setting.devices)}
+    def __init__(self, server: ServerModel, run: RunInfo) -> None:
+        super().__init__(server, run)
+        self.copies = {device: server.copy() for device in sorted(run.devices)}
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False

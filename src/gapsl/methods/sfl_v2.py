@@ -23,7 +23,7 @@ class SflV2(ClientAveraging):
         measured = self.measure_angles(list(by_device.values())) if measure else None
         replies: dict[int, Reply] = {}
         losses: dict[int, float] = {}
-        stream = numpy_stream(self.setting.seed, "sfl-order", round=round)
+        stream = numpy_stream(self.run.seed, "sfl-order", round=round)
         for device in stream.permutation(sorted(by_device)).tolist():
             contribution = self.server.first_order(by_device[device])
             if contribution.finite:

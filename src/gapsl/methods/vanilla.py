@@ -57,13 +57,13 @@ class Vanilla(Strategy):
         )
 
     def _turn_of(self, device: int) -> int:
-        assert isinstance(self.setting.parameters, VanillaParameters)
-        whole = self.setting.parameters.turn == "pass"
-        return self.setting.devices[device].batches_per_pass if whole else 1
+        assert isinstance(self.run.parameters, VanillaParameters)
+        whole = self.run.parameters.turn == "pass"
+        return self.run.devices[device].batches_per_pass if whole else 1
 
     def shared_half(self) -> int:
         """The one client-side model, wherever it is."""
-        return self.holder if self.holder is not None else min(self.setting.devices)
+        return self.holder if self.holder is not None else min(self.run.devices)
 
     def state(self) -> dict[str, Any]:
         """Whose turn it is and what is left of it."""

@@ -22,10 +22,10 @@ from gapsl.device.faults import Faults, make_faults
 from gapsl.fleets.base import Fleet
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
-from gapsl.methods.base import Setting, Strategy
+from gapsl.methods.base import RunInfo, Strategy
 from gapsl.methods.device_loss import LossAtDevice
 from gapsl.methods.registry import METHODS
-from gapsl.methods.server_model import Loss, Passes, cross_entropy
+from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.head import behead
 from gapsl.options.losses import check_loss, make_losses
@@ -106,13 +106,13 @@ def prepare(
     if head is not None:
         loss = LossAtDevice(fleet.judge)
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
-    server = Passes(
+    server = ServerModel(
         make_half(halves.server, config.server_optimizer, total_rounds),
         seed=config.seed,
         loss=losses.server,
         device_loss=losses.device,
     )
-    setting = Setting(
+    run = RunInfo(
         seed=config.seed,
         total_rounds=total_rounds,
         rounds_per_epoch=per_epoch,
@@ -122,7 +122,7 @@ def prepare(
         device_gradient=config.device_gradient,
         parameters=config.parameters(),
     )
-    strategy: Strategy = strategy_class(server, setting)
+    strategy: Strategy = strategy_class(server, run)
     if own_data:
         counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
     else:

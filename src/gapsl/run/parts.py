@@ -35,7 +35,7 @@ from gapsl.data.probes import Probes
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, FaultyDevice
-from gapsl.device.label_private import HeadedDevice
+from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.methods.registry import METHODS
 from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
 from gapsl.models.cut_norm import normalise_at_cut
@@ -258,7 +258,9 @@ def make_device(
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))
     if head is not None:
-        device = HeadedDevice(device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds))
+        device = LabelPrivateDevice(
+            device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds)
+        )
     counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
     return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
 

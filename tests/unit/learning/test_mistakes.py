@@ -28,7 +28,7 @@ from gapsl.methods.epsl import Epsl
 from gapsl.methods.frozen import Frozen
 from gapsl.methods.gapsl import Gapsl
 from gapsl.methods.psl import Psl
-from gapsl.methods.server_model import Passes, cross_entropy
+from gapsl.methods.server_model import ServerModel, cross_entropy
 from gapsl.methods.sfl import ClientAveraging, Sfl
 from gapsl.methods.sfl_v2 import SflV2
 from gapsl.methods.vanilla import Vanilla
@@ -46,13 +46,13 @@ ENOUGH = 3  # bands: where a mistake has to be at least, so that no rounding bri
 
 
 def change_penalty(patch: Patch, change: Callable) -> None:
-    right = Passes.penalty
+    right = ServerModel.penalty
 
     def penalty(self, contribution, leader, mode):
         pull, derivative = right(self, contribution, leader, mode)
         return pull, None if derivative is None else change(*derivative)
 
-    patch.setattr(Passes, "penalty", penalty)
+    patch.setattr(ServerModel, "penalty", penalty)
 
 
 def penalty_sign_flipped(patch: Patch) -> None:
@@ -74,14 +74,14 @@ def penalty_misses_the_activations(patch: Patch) -> None:
 def other_dropout_masks_in_the_second_pass(patch: Patch) -> None:
     for name in ("_exact", "_finite"):
 
-        def wrong(self, contribution, direction, right=getattr(Passes, name)):
+        def wrong(self, contribution, direction, right=getattr(ServerModel, name)):
             self.seed += 1
             try:
                 return right(self, contribution, direction)
             finally:
                 self.seed -= 1
 
-        patch.setattr(Passes, name, wrong)
+        patch.setattr(ServerModel, name, wrong)
 
 
 # --- who leads ---
@@ -226,7 +226,7 @@ def reduced_the_other_way(patch: Patch) -> None:
     def reduce(self, gradients, contributions, rows=None):
         rows = range(len(contributions)) if rows is None else rows
         total = leader.mean_of_rows(gradients, rows)
-        return total * len(rows) if self.setting.reduction == "mean" else total
+        return total * len(rows) if self.run.reduction == "mean" else total
 
     patch.setattr(Parallel, "reduce", reduce)
 
@@ -241,7 +241,7 @@ def devices_get_the_mean_whatever_the_reduction(patch: Patch) -> None:
 
 def devices_scaled_by_all_instead_of_the_kept(patch: Patch) -> None:
     def reply(self, gradient, device, members):
-        return Reply(gradient / len(self.setting.devices))
+        return Reply(gradient / len(self.run.devices))
 
     patch.setattr(Parallel, "reply", reply)
 
@@ -269,10 +269,12 @@ def averaged_rows_scaled_on_the_server(patch: Patch) -> None:
     patch.setattr(Epsl, "_through_mean", through_mean)
 
 
-def rows_averaged_unweighted(patch: Patch) -> None:
-    patch.setattr(
-        Epsl, "_mean", lambda self, devices, tensors: torch.stack(list(tensors)).detach().mean(dim=0)
-    )
+def rows_averaged_by_data(patch: Patch) -> None:
+    def mean(self, devices, tensors):
+        samples = [self.run.devices[device].samples for device in devices]
+        return sum(n / sum(samples) * t.detach() for n, t in zip(samples, tensors, strict=True))
+
+    patch.setattr(Epsl, "_mean", mean)
 
 
 def halves_averaged_unweighted(patch: Patch) -> None:
@@ -336,7 +338,7 @@ def pulled_away(patch: Patch) -> None:
 
 def frequencies_taken_out_of_the_servers_loss(patch: Patch) -> None:
     own = property(lambda self: self.device_loss, lambda self, value: None)
-    patch.setattr(Passes, "loss", own, raising=False)
+    patch.setattr(ServerModel, "loss", own, raising=False)
 
 
 def balance_cancelled(patch: Patch) -> None:
@@ -402,8 +404,8 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "psl sum": [reduced_the_other_way, devices_get_the_mean_whatever_the_reduction],
     "psl samples": [everybody_weighs_the_same, devices_get_the_mean_whatever_the_reduction],
     "gapsl samples": [everybody_weighs_the_same],
-    "epsl": [broadcast_scaled, averaged_rows_scaled_on_the_server, rows_averaged_unweighted],
-    "epsl per-device": [rows_averaged_unweighted],
+    "epsl": [broadcast_scaled, averaged_rows_scaled_on_the_server, rows_averaged_by_data],
+    "epsl per-device": [rows_averaged_by_data],
     "sfl": [halves_averaged_unweighted, client_halves_not_averaged, server_copies_not_averaged],
     "sfl-v2": [halves_averaged_unweighted, devices_always_in_the_same_order],
     "vanilla": [client_half_not_handed_over, turns_of_one_batch],
@@ -432,7 +434,7 @@ FURTHER = {
     ("gapsl/fixed-threshold", threshold_not_fixed),
     ("psl", devices_do_not_learn),
     ("epsl", averaged_rows_scaled_on_the_server),
-    ("epsl per-device", rows_averaged_unweighted),
+    ("epsl per-device", rows_averaged_by_data),
     ("sfl", client_halves_not_averaged),
     ("sfl", server_copies_not_averaged),
     ("sfl-v2", devices_always_in_the_same_order),

@@ -23,7 +23,7 @@ from tiny import (
 )
 from torch import nn
 
-from gapsl.methods import Passes, Upload
+from gapsl.methods import ServerModel, Upload
 
 LAMBDA = 0.8
 SMOOTH = [name for name in SERVERS if name != "convolution-relu"]
@@ -44,10 +44,10 @@ class RoundLoss:
     """The round's scalar loss as a function of w_s and of every a_i, from SPEC's sentences."""
 
     def __init__(self, strategy, uploads, details, reduction, weight=LAMBDA):
-        self.passes: Passes = strategy.server
+        self.passes: ServerModel = strategy.server
         self.uploads, self.weight = uploads, weight
         self.kept = details["kept"]
-        amounts = {i: strategy.setting.devices[i].samples for i in self.kept}
+        amounts = {i: strategy.run.devices[i].samples for i in self.kept}
         shares = {i: amount / sum(amounts.values()) for i, amount in amounts.items()}
         equal = {"mean": 1 / len(self.kept), "sum": 1.0}
         self.shares = shares if reduction == "samples" else dict.fromkeys(self.kept, equal.get(reduction))

@@ -10,10 +10,9 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-import gapsl.network
 from gapsl.network.protocol import wire_pb2 as wire
 
-PROTO = Path(gapsl.network.__file__).with_name("wire.proto")
+PROTO = Path(wire.__file__).with_name("wire.proto")
 BLOCK = re.compile(r"(message|enum|oneof|service) (\w+) \{")
 FIELD = re.compile(r"((?:repeated )?\w+(?:<\w+, \w+>)?)? ?\b(\w+) = (\d+);")
 
@@ -86,7 +85,7 @@ def test_the_stub_is_what_protoc_makes_of_the_text(tmp_path):
     if importlib.util.find_spec("grpc_tools") is None:
         pytest.skip("grpcio-tools is not installed: protoc cannot be asked; `make proto` installs its own")
     out = tmp_path / "descriptors"
-    root = PROTO.parents[2]
+    root = PROTO.parents[3]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--descriptor_set_out={out}"]
     subprocess.run([*command, str(PROTO.relative_to(root))], check=True, cwd=root)
     (parsed,) = FileDescriptorSet.FromString(out.read_bytes()).file

@@ -27,7 +27,7 @@ class FixedRatio(Gapsl):
     def identify(self, round: int, gradients: Tensor) -> Leader:
         """Find the leader with K_min = K_max = the ratio."""
         assert isinstance(self.chosen, FixedRatioParameters)
-        ratio, total = self.chosen.ratio, self.setting.total_rounds
+        ratio, total = self.chosen.ratio, self.run.total_rounds
         return identify_leader(
             gradients, round=round, total_rounds=total, k_min=ratio, k_max=ratio, spread=self.spread
         )

@@ -19,5 +19,5 @@ class RandGda(Gapsl):
     def select(self, round: int, gradients: Tensor, leader: Leader) -> Alignment:
         """Draw as many devices as GDA would keep."""
         found = super().select(round, gradients, leader)
-        drawn = random_subset(len(gradients), len(found.kept), self.setting.seed, "rand-gda", round=round)
+        drawn = random_subset(len(gradients), len(found.kept), self.run.seed, "rand-gda", round=round)
         return replace(found, kept=drawn)

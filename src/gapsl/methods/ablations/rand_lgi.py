@@ -21,6 +21,6 @@ class RandLgi(Gapsl):
         found = super().identify(round, gradients)
         # As with LGI, a zero gradient leads only where all are zero.
         able = [i for i, row in enumerate(gradients) if bool(row.any())] or list(range(len(gradients)))
-        drawn = random_subset(len(able), len(found.members), self.setting.seed, "rand-lgi", round=round)
+        drawn = random_subset(len(able), len(found.members), self.run.seed, "rand-lgi", round=round)
         members = tuple(able[i] for i in drawn)
         return replace(found, members=members, gradient=mean_of_rows(gradients, members))

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from gapsl.common.errors import InputError
 from gapsl.device.exchange import Exchange
-from gapsl.methods.base import Parameters, Setting
+from gapsl.methods.base import Parameters, RunInfo
 from gapsl.methods.psl import Psl
-from gapsl.methods.server_model import Passes
+from gapsl.methods.server_model import ServerModel
 
 
 class SingleParameters(Parameters):
@@ -32,14 +32,14 @@ class Single(Psl):
     @property
     def chosen(self) -> int:
         """The device that trains."""
-        assert isinstance(self.setting.parameters, SingleParameters)
-        return self.setting.parameters.device
+        assert isinstance(self.run.parameters, SingleParameters)
+        return self.run.parameters.device
 
-    def __init__(self, server: Passes, setting: Setting) -> None:
-        super().__init__(server, setting)
-        if self.chosen not in setting.devices:
+    def __init__(self, server: ServerModel, run: RunInfo) -> None:
+        super().__init__(server, run)
+        if self.chosen not in run.devices:
             raise InputError(
-                f"single.device is {self.chosen}, but devices are numbered 0 to {max(setting.devices)}"
+                f"single.device is {self.chosen}, but devices are numbered 0 to {max(run.devices)}"
             )
 
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gapsl.common.errors import InputError
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Reply, Upload
-from gapsl.device.label_private import HeadedDevice
+from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models.half import weights_of
 from gapsl.network.device.store import Store
 from gapsl.network.parameter_server.client import Holder
@@ -165,7 +165,7 @@ class Member:
         return wire.FromDevice(done=wire.Done())
 
     def _head(self, device: Device, command: wire.Head, features: Tensor | None) -> Iterator[Outgoing]:
-        if not isinstance(device, HeadedDevice) or features is None:
+        if not isinstance(device, LabelPrivateDevice) or features is None:
             raise WireError(wire.MALFORMED, "this device has no head, or was sent nothing for it")
         judged = wire.Judged()
         data: Sequence[memoryview] = ()
