@@ -80,9 +80,10 @@ class LocalFleet:
             model = copy.deepcopy(model)
             model.load_state_dict(self._merged(whose))
         model.eval()
-        with torch.no_grad():
-            for inputs in self._sets[split]():
-                yield model(device.placed(inputs))
+        for inputs in self._sets[split]():
+            with torch.no_grad():  # not around the yield: who asks may leave off before the end
+                activations = model(device.placed(inputs))
+            yield activations
 
     def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield nothing."""

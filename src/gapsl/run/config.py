@@ -147,6 +147,9 @@ class Config(BaseModel):
         "noise:N or scale:N (activations)",
     )
 
+    curve_samples: int | None = Field(
+        None, ge=1, description="evaluate on so many samples before the last round; unset: on all"
+    )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
         "auto", description="where angles cost further passes: at evaluations, in every round, or never"

@@ -92,7 +92,7 @@ def evaluate(
             raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
     elif shared is not None:
-        one = scored(_probabilities(server, fleet.probe(split, shared)), labels)
+        one = scored(_probabilities(server, fleet.probe(split, shared), len(labels)), labels)
         found = dict.fromkeys(range(len(proportions)), one)
         ensemble = merged = one.accuracy
     else:
@@ -101,7 +101,7 @@ def evaluate(
             measured(done)
             try:
                 finish = partial(fleet.predict, device) if fleet.headed else None
-                given[device] = _probabilities(server, fleet.probe(split, device), finish)
+                given[device] = _probabilities(server, fleet.probe(split, device), len(labels), finish)
             except Away:
                 away.append(device)
         if not given:
@@ -110,7 +110,7 @@ def evaluate(
         ensemble = scored(_total(list(given.values())), labels).accuracy
         if fleet.merges and not fleet.headed and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
-            merged = scored(_probabilities(server, fleet.probe(split, weights)), labels).accuracy
+            merged = scored(_probabilities(server, fleet.probe(split, weights), len(labels)), labels).accuracy
     tested = {device: one for device, one in found.items() if len(one.labels)}
     each = [one.accuracy for one in tested.values()]
     losses = [one.loss for one in tested.values()]
@@ -160,12 +160,20 @@ def local_accuracy(by_class: Tensor, proportions: Tensor) -> float:
 
 
 def _probabilities(
-    server: nn.Module, activations: Iterator[Tensor], finish: Callable[[Tensor], Tensor] | None = None
+    server: nn.Module,
+    activations: Iterator[Tensor],
+    count: int,
+    finish: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Run activations to the end; `finish` is what the server does not have of the model."""
+    """Run the first `count` samples to the end; `finish` is what the server does not have of the model."""
+    found: list[Tensor] = []
     with _evaluating(server):
-        ends = (server(batch) if finish is None else finish(server(batch)) for batch in activations)
-        return torch.cat([end.cpu().double().softmax(dim=1) for end in ends])
+        for batch in activations:
+            logits = server(batch) if finish is None else finish(server(batch))
+            found.append(logits.cpu().double().softmax(dim=1))
+            if sum(map(len, found)) >= count:
+                break  # the rest of the set is not asked for
+    return torch.cat(found)[:count]
 
 
 def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[int, Scored]:

@@ -318,7 +318,7 @@ class Training:
             self.fleet,
             self.strategy.server_model(),
             split,
-            self.labels[split],
+            self.labels[split][: None if round == self.total_rounds else self.config.curve_samples],
             self.proportions,
             shared=self.strategy.shared_half(),
             measured=self._measured,

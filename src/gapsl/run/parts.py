@@ -87,7 +87,7 @@ def take_source(config: Config, data: GivenData | None, progress: Progress | Non
     return replace(
         source,
         train=limited(source.train, config.train_samples, "train_samples"),
-        test=limited(source.test, config.test_samples, "test_samples"),
+        test=mixed(limited(source.test, config.test_samples, "test_samples"), config),
     )
 
 
@@ -113,6 +113,14 @@ def limited(samples: Samples, count: int | None, setting: str) -> Samples:
     return ArraySamples(samples.read(chosen), samples.labels[torch.from_numpy(chosen)])
 
 
+def mixed(samples: Samples, config: Config) -> Samples:
+    """Return samples in an order of which the first `curve_samples` are a fair part."""
+    if config.curve_samples is None or config.curve_samples >= len(samples):
+        return samples
+    order = numpy_stream(0, "evaluation-order").permutation(len(samples))
+    return ArraySamples(samples.read(order), samples.labels[torch.from_numpy(order)])
+
+
 def take_partition(config: Config, source: Source, saved: Path | None) -> Partition:
     """Return who has what; a run that was started before keeps its partition."""
     if saved is not None:
@@ -123,7 +131,7 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
                 "give the same data (--data-dir names the folder with the files)"
             )
         return partition
-    return make_partition(
+    partition = make_partition(
         config.partition,
         source.train.labels,
         classes=len(source.classes),
@@ -132,6 +140,10 @@ def take_partition(config: Config, source: Source, saved: Path | None) -> Partit
         validation=config.validation,
         fingerprint=source.train_fingerprint,
     )
+    if config.curve_samples is None:
+        return partition
+    shuffled = numpy_stream(config.seed, "evaluation-order").permutation(partition.validation)
+    return replace(partition, validation=shuffled)
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
