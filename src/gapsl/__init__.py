@@ -1,13 +1,21 @@
-"""Parallel split learning on devices whose data differ: GAPSL and the methods it is compared with."""
+"""Parallel split learning on devices whose data differ: GAPSL and the methods it is compared with.
+
+These names are the public interface. Each is loaded when it is first used, so that a device's process, which
+imports this package as everybody does, never loads a method.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gapsl.common.errors import GapslError, InputError, TrainingStopped
+    from gapsl.data import Source, load_source, make_partition
+    from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
+    from gapsl.models import Split, build_model, check_cut, register_model, split
+    from gapsl.run.api import resume, train, trained
+    from gapsl.run.observers import Observer
 
 __version__ = "0.1.0"
-
-from gapsl.common.errors import GapslError, InputError, TrainingStopped
-from gapsl.data import Source, load_source, make_partition
-from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
-from gapsl.models import Split, build_model, check_cut, register_model, split
-from gapsl.run.api import resume, train, trained
-from gapsl.run.observers import Observer
 
 __all__ = [
     "METHODS",
@@ -31,3 +39,25 @@ __all__ = [
     "train",
     "trained",
 ]
+
+_NAMES = {
+    "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped"),
+    "gapsl.data": ("Source", "load_source", "make_partition"),
+    "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),
+    "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
+    "gapsl.run.api": ("resume", "train", "trained"),
+    "gapsl.run.observers": ("Observer",),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module it lives in."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'gapsl' has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

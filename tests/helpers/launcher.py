@@ -13,11 +13,16 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 
 import faults
 import torch._dynamo  # noqa: F401 - torch's optimizers import it when the first is made
 
 import gapsl.cli
+from gapsl.cli.main import COMMANDS
+
+for place in COMMANDS.values():
+    import_module(place.partition(":")[0])  # here once, and not in every process
 
 
 def start(order: dict) -> int:

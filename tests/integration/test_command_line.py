@@ -22,7 +22,7 @@ from rich.cells import cell_len
 
 import gapsl
 from conftest import Runs
-from gapsl.cli.main import app
+from gapsl.cli.main import COMMANDS, app, load
 from gapsl.methods.registry import METHODS
 from gapsl.run.api import compose
 from gapsl.run.config import preset
@@ -37,7 +37,9 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from commands(inner, (*path, name))
 
 
-EVERY_COMMAND = dict(commands(typer.main.get_command(app)))
+EVERY_COMMAND = {(): typer.main.get_command(app)}
+for name, place in COMMANDS.items():
+    EVERY_COMMAND |= dict(commands(load(name, place), (name,)))
 
 
 # --- a fresh interpreter

@@ -13,6 +13,7 @@ from processes import TINY, Launcher, records_of, result_of, strict_json, timele
 import gapsl
 from conftest import Runs
 from gapsl.methods.registry import METHODS
+from gapsl.run.config import Config
 
 MEASURES = {"device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local"}
 PHASES = {"collect", "server", "deliver", "move"}
@@ -53,7 +54,7 @@ def test_the_stored_configuration_is_resolved_and_repeats_the_run(
     stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert stored == result_of(folder)["config"]
     assert stored["gapsl"]["k_min"] == 0.2, "defaults are filled in"
-    assert set(gapsl.run.api.Config.model_fields) - {"sections"} <= set(stored)
+    assert set(Config.model_fields) - {"sections"} <= set(stored)
 
     again = tmp_path / "again"
     ended = cli.run("train", "--config", folder / "config.yaml", "--out", again)

@@ -14,7 +14,8 @@ from gapsl.analysis.comparison import Job, lay_out, run_jobs, runs_in
 from gapsl.analysis.plots import figure
 from gapsl.analysis.progress import Board
 from gapsl.cli import running
-from gapsl.cli.running import errors, output, settings
+from gapsl.cli.running import errors, output
+from gapsl.cli.settings import chosen_settings
 from gapsl.cli.show import finished_runs, show_runs
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
@@ -64,7 +65,7 @@ def compare(
     quiet: running.Quiet = False,
 ) -> None:
     """Train methods side by side, the same data, order and start for all, and print one table."""
-    base = settings(
+    base = chosen_settings(
         config,
         preset,
         set_,

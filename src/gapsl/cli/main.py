@@ -1,41 +1,93 @@
-"""The `gapsl` command and what all subcommands share: exit codes and error messages."""
+"""The `gapsl` command: finds the subcommand that is called and loads no other."""
 
 from __future__ import annotations
 
+import ast
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated
+from importlib.util import find_spec
+from inspect import cleandoc
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import gapsl
-from gapsl.cli import (
-    certs,
-    compare,
-    data,
-    diagnose,
-    fleet,
-    join,
-    methods,
-    model,
-    parameter_server,
-    replay,
-    resume,
-    serve,
-    settings,
-    show,
-    train,
-)
 from gapsl.cli.running import guarded
 
-EPILOG = (
-    "Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), 130 Ctrl-C, "
-    "143 SIGTERM."
-)
+COMMANDS = {  # a function, or a typer.Typer with functions of its own
+    "train": "gapsl.cli.train:train",
+    "compare": "gapsl.cli.compare:compare",
+    "resume": "gapsl.cli.resume:resume",
+    "show": "gapsl.cli.show:show",
+    "diagnose": "gapsl.cli.diagnose:diagnose_runs",
+    "methods": "gapsl.cli.methods:methods",
+    "settings": "gapsl.cli.settings:settings",
+    "model": "gapsl.cli.model:model",
+    "serve": "gapsl.cli.serve:serve",
+    "join": "gapsl.cli.join:join",
+    "parameter-server": "gapsl.cli.parameter_server:parameter_server",
+    "replay": "gapsl.cli.replay:replay",
+    "data": "gapsl.cli.data:app",
+    "certs": "gapsl.cli.certs:app",
+    "fleet": "gapsl.cli.fleet:app",
+}
+
+
+def load(name: str, place: str) -> Any:
+    """Import a subcommand, with its module's EPILOG, and with exit codes for errors."""
+    module, _, attribute = place.partition(":")
+    imported = import_module(module)
+    found = getattr(imported, attribute)
+    holder = typer.Typer(rich_markup_mode="rich")
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name, epilog=getattr(imported, "EPILOG", None))(guarded(found))
+    return typer.main.get_group(holder).commands[name]
+
+
+def summary(place: str) -> str:
+    """Return a subcommand's help as its source has it, without importing it."""
+    module, _, attribute = place.partition(":")
+    try:
+        source = find_spec(module).loader.get_source(module)  # type: ignore[union-attr]
+    except (ImportError, AttributeError):  # another package's command that is broken, or not in Python
+        return ""
+    for node in ast.parse(source or "").body:
+        match node:
+            case ast.FunctionDef(name=name) if name == attribute:
+                return ast.get_docstring(node) or ""
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if name == attribute:
+                given = {word.arg: word.value for word in call.keywords}
+                return cleandoc(ast.literal_eval(given["help"]))
+    return ""
+
+
+class LazyGroup(TyperGroup):
+    """The subcommands by name. Help is shown from their sources; only the one that is called is imported."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.places = COMMANDS | {found.name: found.value for found in entry_points(group="gapsl.commands")}
+        self.commands = dict.fromkeys(self.places, TyperCommand(None))  # typer suggests the nearest name
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Return what help needs to know of a subcommand."""
+        return TyperCommand(name, help=summary(self.places[name])) if name in self.places else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the subcommand that is called, and what is left for it."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and load(str(name), self.places[str(name)]), rest
+
 
 app = typer.Typer(
     name="gapsl",
+    cls=LazyGroup,
     help="Parallel split learning on devices whose data differ: train GAPSL and its rivals, compare them.",
-    epilog=EPILOG,
+    epilog="Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), "
+    "130 Ctrl-C, 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -57,26 +109,6 @@ def options(
     ] = False,
 ) -> None:
     """Take the options that come before a subcommand."""
-
-
-app.command("train", epilog=train.EPILOG)(guarded(train.train))
-app.command("compare", epilog=compare.EPILOG)(guarded(compare.compare))
-app.command("resume")(guarded(resume.resume))
-app.command("show")(guarded(show.show))
-app.command("diagnose")(guarded(diagnose.diagnose_runs))
-app.command("methods")(guarded(methods.methods))
-app.command("settings")(guarded(settings.settings))
-app.command("model", epilog=model.EPILOG)(guarded(model.model))
-app.command("serve", epilog=serve.EPILOG)(guarded(serve.serve))
-app.command("join", epilog=join.EPILOG)(guarded(join.join))
-app.command("parameter-server", epilog=parameter_server.EPILOG)(guarded(parameter_server.parameter_server))
-app.command("replay")(guarded(replay.replay))
-app.add_typer(data.app, name="data")
-app.add_typer(certs.app, name="certs")
-app.add_typer(fleet.app, name="fleet")
-for command in entry_points(group="gapsl.commands"):  # added by other packages, as the reproduction
-    found = command.load()
-    app.command(command.name, epilog=getattr(found, "epilog", None))(guarded(found))
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""What the subcommands share: options that become settings, error messages and exit codes."""
+"""What the subcommands share: options, error messages and exit codes; nothing that a device lacks."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,8 +13,6 @@ import typer
 from rich.console import Console
 
 from gapsl.common.errors import GapslError
-from gapsl.run.api import compose
-from gapsl.run.config import Config, merge, parse_assignment
 
 
 class Terminal(Console):
@@ -69,15 +67,6 @@ Assignments = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. gapsl.eta=0.3; may be repeated."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-
-
-def settings(
-    config: Path | None, preset: str | None, assignments: Sequence[str] | None, **options: Any
-) -> Config:
-    """Compose a configuration: preset, then file, then options, then --set."""
-    given = {name: value for name, value in options.items() if value is not None}
-    words = merge(given, *(parse_assignment(text) for text in assignments or []))
-    return compose(config, preset_name=preset, words=words)
 
 
 def guarded(function: Function) -> Function:

@@ -1,10 +1,16 @@
-"""`gapsl settings`: everything that can be set."""
+"""`gapsl settings`: everything that can be set, and how a command's options set it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from gapsl.analysis.settings import all_settings
 from gapsl.cli.methods import tell
 from gapsl.cli.running import output
+from gapsl.run.api import compose
+from gapsl.run.config import Config, merge, parse_assignment
 
 
 def settings() -> None:
@@ -13,3 +19,12 @@ def settings() -> None:
         output.print(f"[bold]{group}[/bold]", highlight=False)
         for info in infos:
             tell(info, width=28)
+
+
+def chosen_settings(
+    config: Path | None, preset: str | None, assignments: Sequence[str] | None, **options: Any
+) -> Config:
+    """Compose a configuration: preset, then file, then options, then --set."""
+    given = {name: value for name, value in options.items() if value is not None}
+    words = merge(given, *(parse_assignment(text) for text in assignments or []))
+    return compose(config, preset_name=preset, words=words)

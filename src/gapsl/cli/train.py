@@ -11,7 +11,8 @@ import gapsl
 from gapsl.analysis.progress import Board, RunProgress
 from gapsl.analysis.table import comparison, legend
 from gapsl.cli import running
-from gapsl.cli.running import output, settings
+from gapsl.cli.running import output
+from gapsl.cli.settings import chosen_settings
 from gapsl.common.interrupt import Interrupt
 from gapsl.methods.registry import METHODS
 
@@ -50,7 +51,7 @@ def train(
     quiet: running.Quiet = False,
 ) -> None:
     """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""
-    chosen = settings(
+    chosen = chosen_settings(
         config,
         preset,
         set_,

@@ -111,7 +111,7 @@ def test_the_head_is_the_last_layer_with_weights_and_what_follows() -> None:
 
 
 def test_a_transformer_gives_its_head() -> None:
-    halves = gapsl.models.build_model("vit-micro", classes=5, input_shape=(3, 32, 32))
+    halves = gapsl.build_model("vit-micro", classes=5, input_shape=(3, 32, 32))
     tokens = halves.device(torch.randn(2, 3, 32, 32))
     expected = halves.server(tokens)
     middle, head = behead(halves.server)

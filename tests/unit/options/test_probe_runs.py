@@ -10,6 +10,7 @@ import gapsl
 from gapsl.common.errors import InputError
 from gapsl.data import load_source
 from gapsl.data.probes import Probes, dead_leaves
+from gapsl.run.folder import RunFolder
 
 SKEWED = {
     "partition": "dirichlet:0.1", "devices": 4, "batch_size": 8, "rounds": 40, "model": "small", "width": 0.5,
@@ -131,7 +132,7 @@ def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path)
 def test_records_tell_how_far_apart_the_halves_are(tmp_path):
     out = tmp_path / "run"
     gapsl.train(dataset="digits", method="psl", out=out, **{**SKEWED, "rounds": 5}, **TIED)
-    records = list(gapsl.run.folder.RunFolder.open(out).records())
+    records = list(RunFolder.open(out).records())
     found = [record["apart"] for record in records]
     assert found[0] == 0
     assert found[-1] > 0
