@@ -34,6 +34,7 @@ demo-network: $(VENV)/.ready  ## The same digits over the network: a server and 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -58,4 +59,4 @@ proto:            ## Generate the messages of src/gapsl/network/protocol/wire.pr
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src gapsl/network/protocol/wire.proto
 
 clean:            ## Remove what was built; runs/ stays.
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
