@@ -17,32 +17,23 @@ from gapsl.cli.running import errors, output
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
 from gapsl.run.parts import compute_device, take_source
-from gapsl_reproduction.catalogue import (
-    EXPERIMENTS,
-    GROUPS,
-    SCALES,
-    Experiment,
-    Scale,
-    find,
-    find_scale,
-    wanted,
-)
+from gapsl_reproduction.catalogue import EXPERIMENTS, GROUPS, Experiment, find
 from gapsl_reproduction.estimate import Pace, time_left
 from gapsl_reproduction.overview import Overview
-from gapsl_reproduction.planned import Planned, Wanted
+from gapsl_reproduction.plan import wanted
 from gapsl_reproduction.queue import Queue, Standing
-from gapsl_reproduction.report.evidence import Evidence
-from gapsl_reproduction.report.write import write_report
+from gapsl_reproduction.runs import RunSpec, Wanted
+from gapsl_reproduction.scales import SCALES, Scale, find_scale
 from gapsl_reproduction.store import Store
 
 RESULTS = Path("results")
 DOCS = Path("docs")
 PAGE = "results.md"
-COMMITTED = "reduced"  # the scale whose results are part of the repository, and whose page is in docs/
+COMMITTED = "standard"  # the scale whose results are part of the repository, and whose page is in docs/
 WORK = Path("runs") / "reproduce"
 
 EPILOG = (
-    "Example: gapsl reproduce table1 ablations --scale reduced. Each result is kept when its run ends, and "
+    "Example: gapsl reproduce table1 ablations --scale standard. Each result is kept when its run ends, and "
     "what is there is not done again: stop with Ctrl-C, or lose the power, and repeat the command to go on. "
     "At the end it draws the figures and writes a page of all results. "
     "Names: gapsl reproduce --list. See --plan before a long evening."
@@ -55,7 +46,7 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str, typer.Option(help="; ".join(f"{scale.name}: {scale.summary}" for scale in SCALES.values()) + ".")
-    ] = "reduced",
+    ] = "standard",
     list_: Annotated[bool, typer.Option("--list", help="List the experiments with their runs.")] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what would run and how long it would take; run nothing.")
@@ -174,13 +165,11 @@ def page_of(scale: Scale, results: Path, *, usual: bool) -> Path:
 
 def report(scale: Scale, store: Store, page: Path, *, quiet: bool) -> None:
     """Draw the figures of everything that is stored at a scale, and write the page."""
-    figures = store.folder / "figures"
-    count = write_report(Evidence(scale, store.get), figures, page, warn)
     if not quiet:
-        tell(f"wrote {page}" + (f" and {count} figures in {figures}" if count else ""))
+        tell(f"results of {scale.name} are in {store.runs}")
 
 
-def check_data(runs: Sequence[Planned], *, quiet: bool) -> None:
+def check_data(runs: Sequence[RunSpec], *, quiet: bool) -> None:
     """Find or download all data before anything starts."""
     with Board(output, quiet=quiet) as board:
         for config in {run.config.dataset: run.config for run in runs}.values():
@@ -197,7 +186,7 @@ def tell_end(standing: Standing, store: Store) -> None:
         tell("failed runs are kept as such; --retry-failed tries them again")
 
 
-def failed_of(runs: Sequence[Planned], store: Store) -> list[tuple[Planned, str]]:
+def failed_of(runs: Sequence[RunSpec], store: Store) -> list[tuple[RunSpec, str]]:
     """Return the stored runs that failed, with the reasons."""
     found = [(run, store.get(run.key)) for run in runs]
     return [(run, result["failed"]) for run, result in found if result is not None and "failed" in result]

@@ -17,7 +17,7 @@ from gapsl.run.config import Config
 from gapsl.run.environment import describe_environment
 from gapsl.run.folder import RunFolder
 from gapsl.run.parts import take_source
-from gapsl_reproduction.planned import Planned
+from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.store import SCHEMA
 from gapsl_reproduction.windows import Record, windows
 
@@ -33,7 +33,7 @@ MEASURES = (
 MADE = ("gapsl", "commit", "torch", "python", "processor", "started")
 
 
-def distil(run: Planned, folder: RunFolder) -> dict[str, Any]:
+def distil(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
     """Return what is stored of a finished run."""
     result = folder.result()
     if result is None:
@@ -51,7 +51,7 @@ def distil(run: Planned, folder: RunFolder) -> dict[str, Any]:
     return described(run, folder, begun, {"final": final}, list(folder.records()))
 
 
-def distil_failure(run: Planned, folder: RunFolder, message: str) -> dict[str, Any]:
+def distil_failure(run: RunSpec, folder: RunFolder, message: str) -> dict[str, Any]:
     """Return what is stored of a run that cannot be finished: why, and how it went until then."""
     records = list(folder.records())
     begun = {"rounds": records[-1]["round"] if records else 0}
@@ -61,7 +61,7 @@ def distil_failure(run: Planned, folder: RunFolder, message: str) -> dict[str, A
 
 
 def described(
-    run: Planned, folder: RunFolder, begun: Mapping[str, Any], end: Mapping[str, Any], records: list[Record]
+    run: RunSpec, folder: RunFolder, begun: Mapping[str, Any], end: Mapping[str, Any], records: list[Record]
 ) -> dict[str, Any]:
     """Put together what finished and failed runs both have."""
     evaluations = [record["evaluation"] for record in records if record.get("evaluation")]

@@ -9,7 +9,7 @@ from typing import Any
 from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import Config
 from gapsl.run.loop import participants
-from gapsl_reproduction.planned import Settings
+from gapsl_reproduction.runs import Settings
 from gapsl_reproduction.store import Result
 
 # How many there are to train on, for runs whose length is given in epochs.

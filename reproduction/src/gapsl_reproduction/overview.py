@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from gapsl.analysis.jobs import Job
 from gapsl.analysis.progress import clock, fixed, shorten, summary
 from gapsl_reproduction.estimate import Pace, time_left
-from gapsl_reproduction.planned import Planned
 from gapsl_reproduction.queue import Standing
+from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.store import Result
 
 OTHERS = 58  # columns of everything on a line but the name and a bar of four
@@ -87,7 +87,7 @@ class Overview:
         elif event["event"] == "warning":
             self._say(f"{job.name}: {event['message']}", style="yellow")
 
-    def stored(self, run: Planned, result: Result, standing: Standing) -> None:
+    def stored(self, run: RunSpec, result: Result, standing: Standing) -> None:
         """Say how a run ended, and how far the whole is."""
         self._pace.learn(result)
         self._forget(run)
@@ -104,7 +104,7 @@ class Overview:
             style=style,
         )
 
-    def gave_up(self, run: Planned, message: str) -> None:
+    def gave_up(self, run: RunSpec, message: str) -> None:
         """Say that a run ended without a result."""
         self._forget(run)
         self._say(f"{run.name}: {message}", style="red")
@@ -138,7 +138,7 @@ class Overview:
             )
             self._progress.update(self._whole, words=self._speed(), left=self._left())
 
-    def _forget(self, run: Planned) -> None:
+    def _forget(self, run: RunSpec) -> None:
         going = self._going.pop(run.name, None)
         if going is not None and going.bar is not None:
             self._progress.remove_task(going.bar)

@@ -15,7 +15,7 @@ from gapsl.analysis.jobs import LOG, Job
 from gapsl.common.errors import GapslError, InputError, TrainingStopped
 from gapsl.run.folder import RunFolder
 from gapsl_reproduction.distil import distil, distil_failure
-from gapsl_reproduction.planned import Planned, Wanted
+from gapsl_reproduction.runs import RunSpec, Wanted
 from gapsl_reproduction.store import Result, Store
 
 KEPT = ".kept"  # in the folder of a run that stays when its result is stored
@@ -26,10 +26,10 @@ STOPPED = {130, -signal.SIGINT, -signal.SIGTERM}  # how a run ends that somebody
 class Standing:
     """How far the whole of it is."""
 
-    done: Sequence[Planned]  # in the store, finished or failed
-    waiting: Sequence[Planned]  # not begun; those whose settings are still open with stand-ins
-    running: Sequence[Planned]
-    errors: Sequence[Planned]  # ended by something else than training, and not tried again now
+    done: Sequence[RunSpec]  # in the store, finished or failed
+    waiting: Sequence[RunSpec]  # not begun; those whose settings are still open with stand-ins
+    running: Sequence[RunSpec]
+    errors: Sequence[RunSpec]  # ended by something else than training, and not tried again now
 
     @property
     def total(self) -> int:
@@ -40,11 +40,11 @@ class Standing:
 class Watcher(Protocol):
     """Who is told of every run that ends."""
 
-    def stored(self, run: Planned, result: Result, standing: Standing) -> None:
+    def stored(self, run: RunSpec, result: Result, standing: Standing) -> None:
         """Take note of a run that is in the store now, finished or failed."""
         ...
 
-    def gave_up(self, run: Planned, message: str) -> None:
+    def gave_up(self, run: RunSpec, message: str) -> None:
         """Take note of a run that ended without a result."""
         ...
 
@@ -64,9 +64,9 @@ class Queue:
     ) -> None:
         self._plan, self._store, self._work, self._watcher = plan, store, work, watcher
         self._keep, self._retry = keep, retry_failed
-        self._running: dict[str, Planned] = {}
+        self._running: dict[str, RunSpec] = {}
         self._tried: set[str] = set()  # ended while this queue was there
-        self.errors: dict[str, tuple[Planned, int, str]] = {}  # exit code and message
+        self.errors: dict[str, tuple[RunSpec, int, str]] = {}  # exit code and message
         self._wanted = plan()
         self._waiting = deque(self._not_done())
         self._taken_elsewhere = False
@@ -133,7 +133,7 @@ class Queue:
         if result is not None and run.key not in self.errors:
             self._watcher.stored(run, result, self.standing())
 
-    def _not_done(self) -> list[Planned]:
+    def _not_done(self) -> list[RunSpec]:
         return [
             run
             for run in self._wanted.runs
@@ -142,7 +142,7 @@ class Queue:
             and (self._store.get(run.key) is None or self._again(run))
         ]
 
-    def _again(self, run: Planned) -> bool:
+    def _again(self, run: RunSpec) -> bool:
         """Say whether a run that failed before is to be tried once more."""
         result = self._store.get(run.key)
         return self._retry and result is not None and "failed" in result and run.key not in self._tried
@@ -154,7 +154,7 @@ class Queue:
             if self._store.get(run.key) is not None and not in_use(folder):
                 discard(folder)
 
-    def _lay_out(self, run: Planned, folder: RunFolder) -> None:
+    def _lay_out(self, run: RunSpec, folder: RunFolder) -> None:
         """Make a run's folder, or keep one in which the same run was begun."""
         if folder.path.exists() and (self._again(run) or not begun(run, folder)):
             shutil.rmtree(folder.path)
@@ -179,7 +179,7 @@ def in_use(folder: RunFolder) -> bool:
         return True
 
 
-def begun(run: Planned, folder: RunFolder) -> bool:
+def begun(run: RunSpec, folder: RunFolder) -> bool:
     """Say whether a folder has this very run in it, to go on with."""
     try:
         return not differing(folder, run.config)

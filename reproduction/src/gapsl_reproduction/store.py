@@ -14,7 +14,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import plain, write_text
-from gapsl_reproduction.planned import key_of
+from gapsl_reproduction.runs import key_of
 
 SCHEMA = 1
 DAMAGED = ".damaged"  # what a file that cannot be used is renamed to

@@ -1,0 +1,179 @@
+"""The experiments as data: lines (methods and variants), and which of them are run under what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gapsl.common.errors import InputError
+from gapsl.common.registry import nearest
+from gapsl.run.config import WITHOUT_PROBES, merge, preset
+from gapsl_reproduction.runs import Settings
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method as it appears in tables and figures: the settings it lays over a workload's."""
+
+    settings: Settings
+    # The line whose learning rates it shares, so that an ablation differs in one thing alone.
+    tuned_as: str | None = None
+    choices: tuple[Settings, ...] = field(default=({},))  # tried with each pair of rates
+    clients_learn: bool = True  # False: only the server's rate is searched
+
+
+RECOMMENDED: Settings = preset("recommended")
+
+
+def _recommended(**changed: object) -> Line:
+    """Return the recommended settings with some of them changed."""
+    return Line(merge(RECOMMENDED, changed), tuned_as="recommended")
+
+
+# Averaging once per epoch, as the paper has it, turns ten models into guessing here.
+INTERVALS = ({"sfl": {"interval": 5}}, {"sfl": {"interval": 20}})
+
+LINES: Mapping[str, Line] = {
+    # the paper's five
+    "gapsl": Line({"method": "gapsl"}),
+    "sfl": Line({"method": "sfl"}, choices=INTERVALS),
+    "epsl": Line({"method": "epsl"}),
+    "vanilla": Line({"method": "vanilla"}),
+    "psl": Line({"method": "psl"}),
+    # ours: what any cleverness must beat, what could be had without devices, and what we recommend
+    "frozen": Line({"method": "frozen"}, clients_learn=False),
+    "central": Line({"method": "central"}),
+    "recommended": Line(RECOMMENDED),
+    # a bound: averaging after every round is one model trained on all devices' batches
+    "sfl every round": Line({"method": "sfl", "sfl": {"interval": 1}}, tuned_as="sfl"),
+    # the paper's ablations
+    "non-lgi": Line({"method": "gapsl/non-lgi"}, tuned_as="gapsl"),
+    "rand-lgi": Line({"method": "gapsl/rand-lgi"}, tuned_as="gapsl"),
+    "non-gda": Line({"method": "gapsl/non-gda"}, tuned_as="gapsl"),
+    "rand-gda": Line({"method": "gapsl/rand-gda"}, tuned_as="gapsl"),
+    # what we recommend with a part taken away
+    "recommended without probes": _recommended(**WITHOUT_PROBES),
+    "recommended without calibration": _recommended(calibration="none"),
+    "recommended without balance": _recommended(balance="none"),
+    "recommended, everybody leads": _recommended(probe_leaders=1.0),
+    # one device alone: the first, unless a condition says which
+    "single": Line({"method": "single"}, tuned_as="psl"),
+}
+
+PAPER = ("gapsl", "sfl", "epsl", "vanilla", "psl")
+FIVE = ("psl", "sfl", "gapsl", "frozen", "recommended")  # what tables beyond the first compare
+EVERY = (*PAPER, "frozen", "recommended")
+PARTS = tuple(line for line in LINES if line.startswith("recommended "))
+
+# What comes first when time is short.
+FIRST, SECOND, SEEDS, PROTOCOL, LENGTH, ABLATIONS, ROBUST, TABLES, REST = range(9)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines under all conditions of some groups, with so many seeds."""
+
+    lines: tuple[str, ...]
+    groups: tuple[str, ...]
+    seeds: str = "one"  # which of the scale's numbers of seeds
+    priority: int = REST
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure."""
+
+    name: str
+    shows: str  # which of the paper's, or ours
+    title: str
+    blocks: tuple[Block, ...]
+
+
+OURS = "ours"  # not in the paper
+
+TABLE_1 = (
+    Block(("central",), ("skewed",), priority=FIRST),
+    Block(FIVE, ("iid", "skewed"), priority=FIRST),
+    Block(("epsl", "vanilla", "sfl every round"), ("skewed",), priority=SECOND),
+    Block(FIVE, ("skewed",), seeds="three", priority=SEEDS),
+    Block(EVERY, ("cifar100",)),
+    Block(("epsl", "vanilla"), ("iid",)),
+)
+PROTOCOLS = (Block(("psl", "sfl", "gapsl", "epsl"), ("paper",), priority=PROTOCOL),)
+TABLE_2 = (
+    Block(FIVE, ("devices",), priority=TABLES),
+    Block(FIVE, ("devices iid",)),
+)
+TABLE_3 = (Block(FIVE, ("alpha",), priority=TABLES), Block(FIVE, ("cifar100 alpha",)))
+SINGLES = Block(("single",), ("single",))
+SKEWED_PAIR = Block(("psl", "gapsl"), ("skewed",), priority=FIRST)
+
+_LISTED = (
+    Experiment("table1", "Table I", "accuracy of all methods, IID and not", TABLE_1),
+    Experiment("table2", "Table II", "accuracy by number of devices, IID and not", TABLE_2),
+    Experiment("table3", "Table III", "accuracy by label skew (Dirichlet alpha)", TABLE_3),
+    Experiment("protocol", "Table I", "the paper's rates for all, constant: accuracy and epochs", PROTOCOLS),
+    Experiment(
+        "length",
+        OURS,
+        "twice the length: whether what is compared has converged",
+        (Block(("psl", "sfl", "frozen", "recommended"), ("longer",), priority=LENGTH),),
+    ),
+    Experiment(
+        "ablations",
+        "Fig. 20, 21",
+        "GAPSL and what is recommended, each with a part taken away",
+        (
+            Block(("non-lgi", "rand-lgi", "non-gda", "rand-gda"), ("skewed",), priority=ABLATIONS),
+            Block(PARTS, ("skewed",), priority=ABLATIONS),
+        ),
+    ),
+    Experiment(
+        "robustness",
+        OURS,
+        "three of ten devices that flip gradients, lie about labels, send noise or far too much",
+        (Block(("psl", "gapsl", "recommended"), ("faults",), priority=ROBUST),),
+    ),
+    Experiment("single-device", "Fig. 5", "PSL on the gradients of one device alone, each", (SINGLES,)),
+    Experiment(
+        "selection-ratio",
+        "Fig. 8",
+        "a fixed share of devices as leaders, against the adaptive one",
+        (SKEWED_PAIR, Block(("gapsl",), ("ratio",))),
+    ),
+    Experiment(
+        "threshold",
+        "Fig. 13",
+        "a fixed angle decides who is kept, against the adaptive one",
+        (SKEWED_PAIR, Block(("gapsl",), ("threshold",))),
+    ),
+    Experiment(
+        "readings",
+        OURS,
+        "GAPSL as we read it, against other readings of what the paper leaves open",
+        (SKEWED_PAIR, Block(("gapsl",), ("readings",))),
+    ),
+    Experiment(
+        "feature-shift",
+        OURS,
+        "devices that see the same labels through different sensors",
+        (Block(EVERY, ("shift",)),),
+    ),
+)
+
+EXPERIMENTS: Mapping[str, Experiment] = {experiment.name: experiment for experiment in _LISTED}
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "core": ("table1", "protocol", "length"),
+    "all": tuple(EXPERIMENTS),
+}
+
+
+def find(names: Iterable[str]) -> list[Experiment]:
+    """Return the experiments with these names, groups taken apart, each once."""
+    found: dict[str, Experiment] = {}
+    for name in names:
+        if name not in EXPERIMENTS and name not in GROUPS:
+            raise InputError(f"unknown experiment {name!r}; {nearest(name, [*EXPERIMENTS, *GROUPS])}")
+        for member in GROUPS.get(name, (name,)):
+            found[member] = EXPERIMENTS[member]
+    return list(found.values())

@@ -1,1 +1,0 @@
-"""What was found: figures, verdicts and a page, made from stored results alone."""
