@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from gapsl.common.errors import InputError
+from gapsl.common.plugins import announced, load_named
 
 T = TypeVar("T")
 
@@ -24,10 +26,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and what they stand for, for one kind of thing (a method, a model, a dataset)."""
+    """Names and what they stand for, for one kind of thing (a method, a model, a dataset).
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    With a `group`, what plugins bring is added when a name is not known, or all are asked for.
+    """
+
+    def __init__(self, kind: str, *, group: str | None = None) -> None:
+        self.kind, self._group = kind, group
         self._entries: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
 
@@ -42,19 +47,38 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def canonical(self, name: str) -> str:
         """Return the name an entry is registered under, or refuse with the nearest known one."""
-        key = self._aliases.get(name, name)
-        if key not in self._entries:
+        if name not in self:
             raise InputError(f"unknown {self.kind} {name!r}; {nearest(name, self._entries)}")
-        return key
+        return self._aliases.get(name, name)
 
     def __getitem__(self, name: str) -> T:
         return self._entries[self.canonical(name)]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._entries and name not in self._aliases:
+            self._discover()
         return name in self._entries or name in self._aliases
 
     def __iter__(self) -> Iterator[str]:
+        self._discover()
         return iter(self._entries)
 
     def __len__(self) -> int:
+        self._discover()
         return len(self._entries)
+
+    def _discover(self) -> None:
+        """Add what plugins bring, once."""
+        if self._group is None:
+            return
+        group, self._group = self._group, None
+        load_named()
+        for name, entry in announced(group):
+            try:
+                self.register(name, self.accept(entry))
+            except (InputError, TypeError) as error:
+                warnings.warn(f"the {self.kind} {name!r} of a plugin is left out: {error}", stacklevel=2)
+
+    def accept(self, entry: Any) -> T:
+        """Return what a plugin announced as an entry; refuse with a TypeError what cannot be one."""
+        return cast(T, entry)

@@ -22,7 +22,7 @@ from gapsl.methods.sfl import Sfl
 from gapsl.methods.sfl_v2 import SflV2
 from gapsl.methods.vanilla import Vanilla
 
-METHODS: Registry[type[Strategy]] = Registry("method")
+METHODS: Registry[type[Strategy]] = Registry("method", group="gapsl.methods")
 
 
 def register_method(name: str, strategy: type[Strategy], *, aliases: Iterable[str] = ()) -> type[Strategy]:

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 # Called with classes, input_shape and those options of build_model that its signature names.
 Builder = Callable[..., nn.Module | Split]
 
+CUTS = "how many of its children go to the device, or the dotted name of the device's last layer"
+
 
 @dataclass(frozen=True)
 class ModelEntry:
@@ -36,7 +38,20 @@ class ModelEntry:
     cuts: str  # which cuts there are, in words
 
 
-MODELS: Registry[ModelEntry] = Registry("model")
+class Models(Registry[ModelEntry]):
+    """The models by name; a plugin may announce a builder alone."""
+
+    def accept(self, entry: object) -> ModelEntry:
+        """Take an entry, or a builder, whose first docstring line is its summary."""
+        if isinstance(entry, ModelEntry):
+            return entry
+        if not callable(entry):
+            raise TypeError("neither a gapsl.ModelEntry nor a function that builds a model")
+        summary = (inspect.getdoc(entry) or "a model of a plugin").partition("\n")[0].rstrip(".")
+        return ModelEntry(entry, getattr(entry, "default_cut", None), summary, CUTS)
+
+
+MODELS = Models("model", group="gapsl.models")
 
 
 def register_model(
@@ -45,7 +60,7 @@ def register_model(
     *,
     default_cut: int | str | None = None,
     summary: str,
-    cuts: str = "how many of its children go to the device, or the dotted name of the device's last layer",
+    cuts: str = CUTS,
 ) -> ModelEntry:
     """Make a model known by name; the builder returns a module, or two halves in a `Split`.
 

@@ -20,7 +20,7 @@ __all__ = ["SOURCES", "Loader", "load_source"]
 # A loader gets the search folders and what follows the colon of its name ("" if it has none).
 Loader = Callable[[Places, str], Source]
 
-SOURCES: Registry[Loader] = Registry("dataset")
+SOURCES: Registry[Loader] = Registry("dataset", group="gapsl.datasets")
 SOURCES.register("digits", load_digits)
 SOURCES.register("fashion-mnist", load_fashion_mnist)
 SOURCES.register("cifar10", load_cifar10, aliases=["cifar-10"])
