@@ -176,14 +176,14 @@ class Launcher:
         self._process.wait(DEADLINE)
 
 
-def fresh(*args: str | Path, cwd: Path | None = None) -> Ended:
+def fresh(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Ended:
     """Run `python -m gapsl` in a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-m", "gapsl", *map(str, args)],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, **env},
         cwd=cwd,
         timeout=DEADLINE,
     )
