@@ -16,7 +16,7 @@ from gapsl.common.errors import InputError
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.certificates import JOINING, Pair, new_ca, new_device, new_leaf, new_server
 from gapsl.network.tls.credentials import channel_credentials, device_credentials, server_credentials
-from gapsl.network.tls.layout import Files, authority_files
+from gapsl.network.tls.names import Files, authority_files
 from gapsl.network.tls.peers import Peers, Unidentified
 
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)

@@ -9,7 +9,7 @@ from authorities import expired_device, pair_of
 from fleet import PARAMETERS, SERVER, Fleet
 from processes import Ended, Launcher, weights_of
 
-from gapsl.network.tls.layout import Files, authority_files
+from gapsl.network.tls.names import Files, authority_files
 
 NAMES = ("device-0", "device-1", "device-2")
 

@@ -12,12 +12,20 @@ from rich.table import Table
 
 from gapsl.cli.running import guarded, output, say
 from gapsl.common.errors import InputError
-from gapsl.network.tls.layout import CA, CA_KEY, FOLDER, REVOKED, authority_files, option
-from gapsl.network.tls.names import SERVERS, check_name, check_server
-from gapsl.network.tls.packing import check_free, pack
+from gapsl.network.tls.names import (
+    CA,
+    CA_KEY,
+    FOLDER,
+    REVOKED,
+    SERVERS,
+    authority_files,
+    check_name,
+    check_server,
+    option,
+)
 
 if TYPE_CHECKING:
-    from gapsl.network.tls.authority import Authority, Standing
+    from gapsl.network.tls.authority import Authority, Issued
 
 SOON = 30  # days before its end in which a certificate is warned of
 
@@ -111,7 +119,7 @@ def device(
     if not (archive and keeps(authority, name, anew=force or days is not None)):
         issued = authority.issue_device(name, days=days, force=force)
         say(f"made the certificate of {name}, valid until {issued.ends[:10]}")
-        earlier = [one for one in authority.of(name) if one.works and one.issued != issued]
+        earlier = [one for one in authority.of(name) if one.works and one.serial != issued.serial]
         if earlier:
             say(
                 f"note: what {name} was given before goes on working until it expires. If that key is lost, "
@@ -139,7 +147,7 @@ def revoke(
 def list_certificates(folder: Folder = FOLDER) -> None:
     """List who has a certificate, until when, and what is revoked."""
     authority = _authority()(folder)
-    newest = list({one.issued.name: one for one in authority.standings()}.values())
+    newest = list({one.name: one for one in authority.issued()}.values())
     output.print(table(newest) if newest else "no certificates yet")
     say(f"authority: {folder}, valid until {authority.certificate.not_valid_after_utc:%Y-%m-%d}")
     for one in newest:
@@ -149,15 +157,14 @@ def list_certificates(folder: Folder = FOLDER) -> None:
             say(f"warning: others on this machine can read {key}; close it with: chmod 600 {key}")
 
 
-def table(standings: Iterable[Standing]) -> Table:
+def table(issued: Iterable[Issued]) -> Table:
     """Return a row for each certificate, by name."""
     made = Table(box=None, pad_edge=False)
     made.add_column("name", overflow="fold")
     for heading in ("kind", "expires in", "revoked"):
         made.add_column(heading, no_wrap=True)
-    for one in sorted(standings, key=lambda one: one.issued.name):
-        revoked = "yes" if one.revoked else ""
-        made.add_row(one.issued.name, one.issued.kind, span(one.issued.days_left()), revoked)
+    for one in sorted(issued, key=lambda one: one.name):
+        made.add_row(one.name, one.kind, span(one.days_left()), "yes" if one.revoked else "")
     return made
 
 
@@ -171,10 +178,10 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def warn_of_end(standing: Standing, folder: Path) -> None:
+def warn_of_end(issued: Issued, folder: Path) -> None:
     """Say what to do about a certificate that ends soon or has ended."""
-    name, days = standing.issued.name, standing.issued.days_left()
-    if standing.revoked or days > SOON:
+    name, days = issued.name, issued.days_left()
+    if issued.revoked or days > SOON:
         return
     again = f"server --name {name}" if name in SERVERS else f"device {name}"
     ends = f"expires in {span(days)}" if days > 0 else "has expired"
@@ -186,7 +193,12 @@ def destination(name: str, packed: bool, out: Path | None, force: bool) -> Path 
     if not packed and out is None:
         return None
     path = out or Path(f"{name}.tar")
-    check_free(path, force=force)
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent}; make it, or choose another place with --out")
+    if path.is_dir() or (path.exists() and not force):
+        raise InputError(
+            f"{path} exists already; choose another with --out, or overwrite a file with --force"
+        )
     return path
 
 
@@ -195,29 +207,25 @@ def keeps(authority: Authority, name: str, *, anew: bool) -> bool:
     files = authority_files(authority.folder, name)
     if anew or not (files.certificate.exists() and files.key.exists()):
         return False
-    known = authority.of(name)
-    if not known or not known[-1].works:
+    current = authority.current(name)
+    if current is None or not current.works:
         raise InputError(f"the certificate of {name} is expired, revoked or unknown; replace it with --force")
-    say(f"{name} has a certificate already, valid until {known[-1].issued.ends[:10]}; it is packed as it is")
+    say(f"{name} has a certificate already, valid until {current.ends[:10]}; it is packed as it is")
     return True
 
 
 def tell_files(authority: Authority, name: str, archive: Path | None, command: str) -> None:
     """Say which files a party needs and how it uses them; pack them if asked."""
     party = f"the {name}" if name in SERVERS else name
-    files = [*authority_files(authority.folder, name)]
-    notes = ["", "", "  secret: for its owner alone"]
-    if name in SERVERS:
-        files.append(authority.folder / REVOKED)
-        notes.append("  again after every `gapsl certs revoke`")
     if archive is not None:
-        pack(name, files, archive)
+        authority.pack(name, archive)
         say(f"packed: {archive}; carry it to the machine of {party}, and there:")
         say(f"  tar xf {archive.name} && {command} --certs {name}")
         say(f"then delete {archive.name} on both: it has the secret key in it")
     else:
         say(f"the machine of {party} needs these in a folder DIR (or pack them with --pack):")
-        for file, note in zip(files, notes, strict=True):
+        notes = ("", "", "  secret: for its owner alone", "  again after every `gapsl certs revoke`")
+        for file, note in zip(authority.files(name), notes, strict=False):
             say(f"  {file}{note}")
         say(f"there: {command} --certs DIR")
     say(f"{CA_KEY} never leaves this machine")

@@ -64,10 +64,27 @@ def placed(path: Path, draft: Path) -> Iterator[Path]:
     fsync_folder(path.parent)
 
 
+@contextmanager
+def drafted(path: Path, data: bytes, *, mode: int = 0o666) -> Iterator[Path]:
+    """Write a file beside its place, which it takes when the block ends well; it never has another mode."""
+    with placed(path, path.with_name(f".{path.name}.{os.getpid()}")) as draft:
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # a full disk says so here at the latest
+        yield draft
+
+
+def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a file atomically."""
+    with drafted(path, data, mode=mode):
+        pass
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with placed(path, path.with_name(f".{path.name}.{os.getpid()}")) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

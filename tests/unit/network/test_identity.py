@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import tarfile
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -30,7 +29,7 @@ from rich.console import Console
 from gapsl.cli import certs
 from gapsl.common.errors import InputError
 from gapsl.network.server.service import check_free
-from gapsl.network.tls.authority import Authority
+from gapsl.network.tls.authority import Authority, write_in_order
 from gapsl.network.tls.certificates import (
     DEVICE_URI,
     JOINING,
@@ -41,12 +40,9 @@ from gapsl.network.tls.certificates import (
     new_list,
     new_server,
 )
-from gapsl.network.tls.changes import changing
-from gapsl.network.tls.layout import Files, authority_files, files_of
-from gapsl.network.tls.names import check_name, why_not_a_name
-from gapsl.network.tls.packing import pack
+from gapsl.network.tls.credentials import rehearse
+from gapsl.network.tls.names import Files, authority_files, check_name, files_of, why_not_a_name
 from gapsl.network.tls.peers import Peers, Revoked, Unidentified
-from gapsl.network.tls.rehearsal import rehearse
 from gapsl.network.tls.security import check_address, choose_security, is_loopback
 
 CA = new_ca()
@@ -216,7 +212,7 @@ def test_private_keys_are_their_owners_from_the_start_whatever_the_umask(tmp_pat
             authority.folder / "ca-key.pem",
             *(authority_files(authority.folder, n).key for n in ("server", "cam")),
         ]
-        pack("cam", authority_files(authority.folder, "cam"), tmp_path / "cam.tar")
+        authority.pack("cam", tmp_path / "cam.tar")
     finally:
         os.umask(before)
     assert [mode(path) for path in [*files, tmp_path / "cam.tar"]] == [0o600] * 4
@@ -248,7 +244,7 @@ def test_a_certificate_or_key_is_overwritten_only_with_force(
         authority.issue_device("cam")
     assert tree(authority.folder) == before
     issued = authority.issue_device("cam", force=True)
-    assert [one.issued.serial for one in authority.of("cam")][1:] == [issued.serial], "both are remembered"
+    assert [one.serial for one in authority.of("cam")][1:] == [issued.serial], "both are remembered"
     rehearse(files, "", serving=False)
 
 
@@ -305,13 +301,36 @@ def test_a_damaged_folder_is_told_and_left_alone(
     assert tree(authority.folder) == before
 
 
-def test_an_error_in_the_middle_changes_nothing(authority: Authority) -> None:
-    before = tree(authority.folder)
-    with suppress(ZeroDivisionError), changing(authority.folder) as draft:
-        draft.write("ca.pem", b"other")
-        _ = 1 / 0
-    assert tree(authority.folder) == before
-    assert not list(authority.folder.glob(".draft*"))
+def test_a_file_that_cannot_be_written_changes_no_other(authority: Authority) -> None:
+    before, blocked = tree(authority.folder), authority.folder / "no-folder"
+    blocked.touch()
+    with pytest.raises(InputError, match="nothing was changed"):
+        write_in_order(authority.folder, {blocked / "a.pem": b"", authority.folder / "ca.pem": b"other"})
+    blocked.unlink()
+    assert tree(authority.folder) == before, "and no draft is left"
+
+
+def test_what_a_killed_command_left_is_removed_and_an_earlier_versions_change_is_not_lost(
+    authority: Authority,
+) -> None:
+    authority.issue_device("cam")
+    (authority.folder / "devices" / ".cam-key.pem.12345").touch()
+    authority.revoke("cam")
+    assert not list(authority.folder.rglob(".cam*"))
+    (authority.folder / ".pending").mkdir()
+    with pytest.raises(InputError, match=r"\.pending has the files of a change .* move them to their places"):
+        authority.issue_device("mic")
+
+
+def test_a_key_without_its_certificate_is_told_from_a_pair(authority: Authority) -> None:
+    authority.issue_device("cam")
+    issued = authority.current("cam")
+    assert issued is not None
+    assert issued.works
+    old = authority_files(authority.folder, "cam").certificate.read_bytes()
+    authority.issue_device("cam", force=True)
+    authority_files(authority.folder, "cam").certificate.write_bytes(old)
+    assert authority.current("cam") is None, "the key beside it is the next certificate's"
 
 
 def test_a_full_disk_changes_nothing(authority: Authority) -> None:
@@ -331,7 +350,7 @@ def test_a_pack_has_a_folder_with_the_three_files_for_their_owner_alone(
 ) -> None:
     authority.issue_device("cam")
     files = authority_files(authority.folder, "cam")
-    pack("cam", files, tmp_path / "cam.tar")
+    authority.pack("cam", tmp_path / "cam.tar")
     with tarfile.open(tmp_path / "cam.tar") as tar:
         assert {one.name: one.mode for one in tar} == {
             "cam": 0o700,
@@ -383,7 +402,7 @@ def test_the_list_fits_80_columns(authority: Authority) -> None:
     authority.issue_server("parameter-server", ["localhost"])
     authority.revoke("cam")
     console = Console(file=StringIO(), width=80)
-    console.print(certs.table(authority.standings()))
+    console.print(certs.table(authority.issued()))
     printed = console.file.getvalue()
     assert max(cell_len(line) for line in printed.splitlines()) <= 80
     assert printed.count("n" * 16) >= 2
@@ -396,7 +415,7 @@ def test_a_device_needs_no_cryptography_and_who_does_is_told(monkeypatch: pytest
         monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if name.startswith("gapsl.network")]:
         monkeypatch.delitem(sys.modules, name)
-    for needed in ("layout", "rehearsal", "credentials", "security"):
+    for needed in ("names", "credentials", "security"):
         importlib.import_module(f"gapsl.network.tls.{needed}")
     with pytest.raises(InputError, match=r"pip install \"gapsl\[tls\]\""):
         certs._authority()

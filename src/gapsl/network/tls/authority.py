@@ -1,35 +1,59 @@
-"""The authority's folder: who was given which certificate, and what was revoked."""
+"""The authority's folder: who was given which certificate, and what was revoked.
+
+Every file is whole at any moment, and files are written in an order that makes a crash harmless: a serial
+number is remembered before its certificate is there, so that whatever exists can be revoked, and a key comes
+before its certificate. What a crash leaves unfinished, the same command with --force finishes.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+import os
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gapsl.common.errors import InputError
+from gapsl.common.files import drafted, write_bytes
 from gapsl.common.registry import nearest
 from gapsl.network.tls.certificates import (
     CA_DAYS,
     LEAF_DAYS,
     Pair,
+    default_hosts,
+    hosts_of,
     new_ca,
     new_device,
     new_list,
     new_server,
+    read_certificate,
+    read_file,
+    read_list,
 )
-from gapsl.network.tls.changes import Draft, changing, settled
-from gapsl.network.tls.hosts import default_hosts, hosts_of
-from gapsl.network.tls.layout import CA, CA_KEY, ISSUED, REVOKED, authority_files, option
-from gapsl.network.tls.names import SERVERS, check_name, check_server
-from gapsl.network.tls.reading import read_certificate, read_file, read_list
+from gapsl.network.tls.names import (
+    CA,
+    CA_KEY,
+    ISSUED,
+    REVOKED,
+    SERVERS,
+    authority_files,
+    check_name,
+    check_server,
+    option,
+)
 
 SCHEMA = 1
+PENDING = ".pending"
+STORED = ("name", "serial", "begins", "ends")
 
 
 @dataclass(frozen=True)
@@ -40,28 +64,21 @@ class Issued:
     serial: str  # hexadecimal
     begins: str
     ends: str
+    revoked: bool = False  # as the list says, which is where it is stored
 
     @property
     def kind(self) -> str:
         """What the certificate is for: server, parameter-server or device."""
         return self.name if self.name in SERVERS else "device"
 
-    def days_left(self) -> float:
-        """Return for how many days it is still valid."""
-        return (datetime.fromisoformat(self.ends) - datetime.now(UTC)).total_seconds() / 86400
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A certificate, and whether it was revoked."""
-
-    issued: Issued
-    revoked: bool
-
     @property
     def works(self) -> bool:
         """Whether somebody can still show it."""
-        return not self.revoked and self.issued.days_left() > 0
+        return not self.revoked and self.days_left() > 0
+
+    def days_left(self) -> float:
+        """Return for how many days it is still valid."""
+        return (datetime.fromisoformat(self.ends) - datetime.now(UTC)).total_seconds() / 86400
 
 
 class Authority:
@@ -69,10 +86,11 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not folder.is_dir():
-            raise self._missing()
-        with settled(folder):
-            self.certificate = self._certificate()
+        if not (folder / CA).exists():
+            raise InputError(
+                f"there is no authority in {folder}; make one with: gapsl certs init{option(folder)}"
+            )
+        self.certificate = read_certificate(folder / CA)
 
     @staticmethod
     def create(folder: Path, *, days: int = CA_DAYS) -> Authority:
@@ -83,7 +101,7 @@ class Authority:
             raise InputError(
                 f"cannot make {folder}: {error.strerror}; choose another with --folder"
             ) from None
-        with changing(folder) as draft:
+        with alone_in(folder):
             for name in (CA, CA_KEY):
                 if (folder / name).exists():
                     raise InputError(
@@ -91,11 +109,16 @@ class Authority:
                         "fleet hang on it; choose another folder with --folder"
                     )
             ca = new_ca(days=days)
-            draft.write(".gitignore", b"*\n")  # keys do not belong into anybody's history
-            draft.write(CA, ca.certificate_pem)
-            draft.write(CA_KEY, ca.key_pem, secret=True)
-            draft.write(REVOKED, new_list(ca, {}, number=0))
-            _write_index(draft, [])
+            write_in_order(
+                folder,
+                {
+                    folder / ".gitignore": b"*\n",  # keys do not belong into anybody's history
+                    folder / REVOKED: new_list(ca, {}, number=0),
+                    folder / ISSUED: index_of([]),
+                    folder / CA_KEY: ca.key_pem,
+                    folder / CA: ca.certificate_pem,
+                },
+            )
         return Authority(folder)
 
     def issue_server(
@@ -126,7 +149,7 @@ class Authority:
                 "its key, make a new authority in another folder (gapsl certs init --folder FOLDER) and "
                 "give every machine its files anew"
             )
-        with changing(self.folder) as draft:
+        with alone_in(self.folder):
             issued = self._index()
             serials = {int(one.serial, 16) for one in issued if one.name == name}
             if not serials:
@@ -136,49 +159,71 @@ class Authority:
             earlier = read_list(self.folder / REVOKED, self.certificate)
             fresh = serials - earlier.serials.keys()
             if fresh:
-                serials_since = {**earlier.serials, **dict.fromkeys(fresh, datetime.now(UTC))}
-                draft.write(REVOKED, new_list(self._pair(), serials_since, number=earlier.number + 1))
+                revoked = {**earlier.serials, **dict.fromkeys(fresh, datetime.now(UTC))}
+                newer = new_list(self._pair(), revoked, number=earlier.number + 1)
+                write_in_order(self.folder, {self.folder / REVOKED: newer})
         return len(fresh)
 
-    def standings(self) -> list[Standing]:
+    def issued(self) -> list[Issued]:
         """Return every certificate that was issued, the newest last."""
-        with settled(self.folder):
-            issued = self._index()
-            revoked = read_list(self.folder / REVOKED, self.certificate).serials
-        return [Standing(one, int(one.serial, 16) in revoked) for one in issued]
+        revoked = read_list(self.folder / REVOKED, self.certificate).serials
+        return [replace(one, revoked=int(one.serial, 16) in revoked) for one in self._index()]
 
-    def of(self, name: str) -> list[Standing]:
+    def of(self, name: str) -> list[Issued]:
         """Return the certificates of a name, the newest last."""
-        return [standing for standing in self.standings() if standing.issued.name == name]
+        return [one for one in self.issued() if one.name == name]
+
+    def current(self, name: str) -> Issued | None:
+        """Return the newest certificate of a name if it is the one whose file is there, else None."""
+        serial = read_certificate(authority_files(self.folder, name).certificate).serial_number
+        return next((one for one in self.of(name)[-1:] if int(one.serial, 16) == serial), None)
 
     def hosts(self, name: str) -> list[str]:
         """Return the hosts that a server's certificate is for; if it has none yet, this machine's."""
         path = authority_files(self.folder, check_server(name)).certificate
         return hosts_of(read_certificate(path)) if path.exists() else default_hosts()
 
+    def files(self, name: str) -> list[Path]:
+        """Return what a party needs on its machine; a server also the list of the revoked."""
+        return [*authority_files(self.folder, name), *[self.folder / REVOKED] * (name in SERVERS)]
+
+    def pack(self, name: str, path: Path) -> None:
+        """Write an archive with a folder of a party's files, all of them for their owner's eyes only."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o700, int(time.time())
+            tar.addfile(folder)
+            for file in self.files(name):
+                data = file.read_bytes()
+                member = tarfile.TarInfo(f"{name}/{file.name}")
+                member.size, member.mode, member.mtime = len(data), 0o600, int(file.stat().st_mtime)
+                tar.addfile(member, io.BytesIO(data))
+        try:
+            write_bytes(path, archive.getvalue(), mode=0o600)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}; choose another with --out") from None
+
     def _issue(self, name: str, make: Callable[[Pair], Pair], command: str, force: bool) -> Issued:
         files = authority_files(self.folder, name)
-        with changing(self.folder) as draft:
+        with alone_in(self.folder):
             for path in () if force else (files.certificate, files.key):
                 if path.exists():
                     again = f"{command} --force{option(self.folder)}"
                     raise InputError(f"{path} exists already; to issue a new one in its place: {again}")
             pair = make(self._pair())
-            issued = Issued(
-                name,
-                f"{pair.certificate.serial_number:032x}",
-                pair.certificate.not_valid_before_utc.isoformat(),
-                pair.certificate.not_valid_after_utc.isoformat(),
+            begins, ends = pair.certificate.not_valid_before_utc, pair.certificate.not_valid_after_utc
+            serial = f"{pair.certificate.serial_number:032x}"
+            issued = Issued(name, serial, begins.isoformat(), ends.isoformat())
+            write_in_order(
+                self.folder,
+                {
+                    self.folder / ISSUED: index_of([*self._index(), issued]),
+                    files.key: pair.key_pem,
+                    files.certificate: pair.certificate_pem,
+                },
             )
-            draft.write(str(files.certificate.relative_to(self.folder)), pair.certificate_pem)
-            draft.write(str(files.key.relative_to(self.folder)), pair.key_pem, secret=True)
-            _write_index(draft, [*self._index(), issued])
         return issued
-
-    def _certificate(self) -> x509.Certificate:
-        if not (self.folder / CA).exists():
-            raise self._missing()
-        return read_certificate(self.folder / CA)
 
     def _pair(self) -> Pair:
         path = self.folder / CA_KEY
@@ -187,10 +232,9 @@ class Authority:
             key = serialization.load_pem_private_key(data, None)
         except (ValueError, TypeError):
             raise InputError(f"{path} is no private key without a password; restore it from a copy") from None
-        if (
-            not isinstance(key, ec.EllipticCurvePrivateKey)
-            or key.public_key() != self.certificate.public_key()
-        ):
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InputError(f"{path} is no key of gapsl's; restore it from a copy")
+        if key.public_key() != self.certificate.public_key():
             raise InputError(f"{path} is not the key of {self.folder / CA}; restore it from a copy")
         return Pair(self.certificate, key)
 
@@ -201,19 +245,51 @@ class Authority:
             content = json.loads(data)
             schema, issued = content["schema"], content["certificates"]
             if schema == SCHEMA:
-                return [Issued(**one) for one in issued]
+                return [Issued(*(one[field] for field in STORED)) for one in issued]
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; restore it from a copy") from None
         raise InputError(
             f"{path} has schema {schema!r}, this gapsl reads {SCHEMA}; use the one that wrote it"
         )
 
-    def _missing(self) -> InputError:
-        return InputError(
-            f"there is no authority in {self.folder}; make one with: gapsl certs init{option(self.folder)}"
-        )
+
+def index_of(issued: Iterable[Issued]) -> bytes:
+    """Return the file that remembers who was given what."""
+    rows = [{field: getattr(one, field) for field in STORED} for one in issued]
+    return (json.dumps({"schema": SCHEMA, "certificates": rows}, indent=1) + "\n").encode()
 
 
-def _write_index(draft: Draft, issued: list[Issued]) -> None:
-    content = {"schema": SCHEMA, "certificates": [asdict(one) for one in issued]}
-    draft.write(ISSUED, (json.dumps(content, indent=1) + "\n").encode())
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait for others that change a folder, and keep them from it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if (folder / PENDING).exists():
+            raise InputError(
+                f"{folder / PENDING} has the files of a change that another version of gapsl did not finish; "
+                f"move them to their places in {folder}, and delete it"
+            )
+        for draft in (*folder.rglob(".*.pem.*"), *folder.glob(f".{ISSUED}.*")):
+            draft.unlink(missing_ok=True)  # of a command that was killed
+        yield
+    finally:
+        os.close(descriptor)  # and with it the lock
+
+
+def write_in_order(folder: Path, files: dict[Path, bytes]) -> None:
+    """Write files of a folder one after the other, each of them whole; a full disk changes none.
+
+    A key is its owner's alone from its first byte on.
+    """
+    try:
+        with ExitStack() as drafts:
+            for path, data in reversed(files.items()):  # the last to be entered is the first in its place
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                secret = path.name.endswith("-key.pem")
+                drafts.enter_context(drafted(path, data, mode=0o600 if secret else 0o644))
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}; nothing was changed") from None

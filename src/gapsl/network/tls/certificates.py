@@ -1,4 +1,4 @@
-"""Certificates and keys, made in memory: an authority's, a server's, a device's, and the list of the revoked.
+"""Certificates, keys and the list of the revoked: made in memory, and read from files.
 
 All keys are ECDSA on P-256, all signatures SHA-256. A certificate says in its extensions what it is for, and
 grpc checks that on both ends: with a device's, nobody can pose as a server.
@@ -6,10 +6,14 @@ grpc checks that on both ends: with a device's, nobody can pose as a server.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import secrets
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from gapsl.common.errors import InputError
-from gapsl.network.tls.hosts import host_name
 from gapsl.network.tls.names import check_name
 
 CA_DAYS = 3650
@@ -27,6 +30,15 @@ SERVING, JOINING = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_A
 
 _SKEW = timedelta(minutes=5)  # valid a little before it is made: clocks of devices are behind
 _SERIAL_BITS = 128
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+@dataclass(frozen=True)
+class RevocationList:
+    """Serial numbers and since when they are revoked; a list with a higher number is newer."""
+
+    number: int
+    serials: Mapping[int, datetime]
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,69 @@ def new_list(ca: Pair, revoked: Mapping[int, datetime], *, number: int) -> bytes
     return builder.sign(ca.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+def read_file(path: Path) -> bytes:
+    """Return a file's content."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Read a certificate."""
+    data = read_file(path)
+    try:
+        return x509.load_pem_x509_certificate(data)
+    except ValueError:
+        raise InputError(f"{path} is no certificate in PEM form; copy it from the authority again") from None
+
+
+def read_list(path: Path, ca: x509.Certificate) -> RevocationList:
+    """Read a revocation list that this authority has signed."""
+    data = read_file(path)
+    try:
+        found = x509.load_pem_x509_crl(data)
+        number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except (ValueError, x509.ExtensionNotFound):
+        raise InputError(f"{path} is no revocation list; copy it from the authority again") from None
+    key = ca.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not found.is_signature_valid(key):
+        raise InputError(f"{path} is of another authority than the ca.pem beside it; copy both again")
+    return RevocationList(number, {one.serial_number: one.revocation_date_utc for one in found})
+
+
+def default_hosts() -> list[str]:
+    """Return the names this machine has for itself."""
+    hosts = ["localhost", "127.0.0.1", "::1"]
+    own = socket.gethostname()
+    if _is_dns_name(own) and own not in hosts:
+        hosts.append(own)
+    return hosts
+
+
+def host_name(host: str) -> x509.GeneralName:
+    """Return a host as a certificate has it: a DNS name or an IP address."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if not _is_dns_name(host):
+            raise InputError(
+                f"--host {host!r} is neither a DNS name nor an IP address; give the host alone, without "
+                "a port, and an international name in its xn-- form"
+            ) from None
+        return x509.DNSName(host.removesuffix("."))
+    if address.is_unspecified:
+        raise InputError(f"--host {host} is where a server listens; give the address that devices call it by")
+    return x509.IPAddress(address)
+
+
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """Return the hosts that a certificate is for."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
 def _builder(
     name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, begin: datetime
 ) -> x509.CertificateBuilder:
@@ -157,3 +232,9 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _is_dns_name(host: str) -> bool:
+    labels = host.removesuffix(".").split(".")
+    # A last label of digits makes it a mistyped IPv4 address.
+    return len(host) <= 253 and all(map(_LABEL.fullmatch, labels)) and not labels[-1].isdecimal()

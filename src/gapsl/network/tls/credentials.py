@@ -1,13 +1,22 @@
-"""What grpc needs for mutual TLS, from files."""
+"""What grpc needs for mutual TLS, from files that were tried first.
+
+Why a handshake is refused is known to the party that refuses; the other one sees a closed connection. So each
+party first plays its peer's part, in memory, with the standard library alone: a device needs no more.
+"""
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
+from time import strftime
 
 import grpc
 
-from gapsl.network.tls.layout import files_of
-from gapsl.network.tls.rehearsal import rehearse
+from gapsl.common.errors import InputError
+from gapsl.network.tls.names import Files, files_of
+
+# Of OpenSSL's X509_V_ERR_ codes, those with a remedy of their own.
+_NOT_YET_VALID, _EXPIRED = 9, 10
 
 
 def server_credentials(folder: Path, name: str = "server") -> grpc.ServerCredentials:
@@ -30,3 +39,62 @@ def device_credentials(folder: Path, name: str) -> grpc.ChannelCredentials:
 def channel_credentials(ca: Path, certificate: Path, key: Path) -> grpc.ChannelCredentials:
     """Return what these three files are for grpc."""
     return grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())
+
+
+def rehearse(files: Files, command: str, *, serving: bool) -> None:
+    """Refuse files that peers will refuse; `command` makes new ones."""
+    for path in files:
+        _check_readable(path, command)
+    holder = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serving else ssl.PROTOCOL_TLS_CLIENT)
+    judge = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if serving else ssl.PROTOCOL_TLS_SERVER)
+    for context in (holder, judge):
+        # Hosts are none of a rehearsal's business: which one is called is known only to who calls.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:  # the judge needs a certificate to serve with, and the holder does not look at it
+            context.load_cert_chain(files.certificate, files.key, password="")
+        except ssl.SSLError as error:
+            wrong = "does not belong to" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be read with"
+            raise InputError(f"{files.key} {wrong} {files.certificate}; make both anew: {command}") from None
+    judge.verify_mode = ssl.CERT_REQUIRED
+    try:
+        judge.load_verify_locations(files.ca)
+        _shake_hands(holder, judge, serving=serving)
+    except ssl.SSLCertVerificationError as error:
+        raise InputError(_explained(files, error, command)) from None
+    except ssl.SSLError as error:
+        raise InputError(f"{files.ca} and {files.certificate} cannot be used: {error.reason}") from None
+
+
+def _shake_hands(holder: ssl.SSLContext, judge: ssl.SSLContext, *, serving: bool) -> None:
+    to_holder, to_judge = ssl.MemoryBIO(), ssl.MemoryBIO()
+    held = holder.wrap_bio(to_holder, to_judge, server_side=serving)
+    judging = judge.wrap_bio(to_judge, to_holder, server_side=not serving)
+    unfinished = [held, judging]
+    while unfinished:
+        for side in list(unfinished):
+            try:
+                side.do_handshake()
+                unfinished.remove(side)
+            except ssl.SSLWantReadError:
+                pass  # it is the other side's turn
+
+
+def _check_readable(path: Path, command: str) -> None:
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        raise InputError(
+            f"{path} is missing; copy it here from the authority, which makes it with: {command}"
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _explained(files: Files, error: ssl.SSLCertVerificationError, command: str) -> str:
+    today = strftime("%Y-%m-%d %H:%M")
+    if error.verify_code == _EXPIRED:
+        return f"{files.certificate} has expired (the clock says {today}); renew it with: {command} --force"
+    if error.verify_code == _NOT_YET_VALID:
+        return f"{files.certificate} is not valid yet: the clock of this machine says {today}; set the clock"
+    return f"{files.certificate} does not go with {files.ca}: {error.verify_message}; copy both anew"

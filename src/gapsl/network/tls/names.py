@@ -1,13 +1,20 @@
-"""Names of devices, as certificates, files and command lines can carry them."""
+"""Names of devices, and where the certificates and keys of a name lie."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import NamedTuple
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 
 SERVERS = ("server", "parameter-server")
+FOLDER = Path("certs")  # where they are looked for and made by default
+CA, CA_KEY = "ca.pem", "ca-key.pem"
+REVOKED = "revoked.pem"
+ISSUED = "issued.json"
+DEVICES = "devices"
 
 _PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")  # X.509 allows a common name 64 characters
 _RESERVED = {*SERVERS, "ca", "revoked"}  # files of these names lie beside a device's
@@ -37,3 +44,32 @@ def check_name(name: str) -> str:
     if reason is not None:
         raise InputError(f"{name!r} cannot be a device's name: {reason}")
     return name
+
+
+class Files(NamedTuple):
+    """What one party shows and checks others with."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+def authority_files(folder: Path, name: str) -> Files:
+    """Return where the authority keeps a party's files."""
+    place = folder if name in SERVERS else folder / DEVICES
+    return Files(folder / CA, place / f"{name}.pem", place / f"{name}-key.pem")
+
+
+def files_of(folder: Path, name: str) -> Files:
+    """Return a party's files: in the authority's folder, or in one carried to the party's machine."""
+    if name not in SERVERS:
+        check_name(name)
+    kept = authority_files(folder, name)
+    if kept.certificate.exists():
+        return kept
+    return Files(folder / CA, folder / f"{name}.pem", folder / f"{name}-key.pem")
+
+
+def option(folder: Path) -> str:
+    """Return what a command of `gapsl certs` needs to find this folder, for messages that name one."""
+    return "" if folder == FOLDER else f" --folder {folder}"

@@ -17,10 +17,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from gapsl.common.errors import GapslError, InputError
-from gapsl.network.tls.certificates import DEVICE_URI
-from gapsl.network.tls.layout import CA, REVOKED
-from gapsl.network.tls.names import why_not_a_name
-from gapsl.network.tls.reading import read_certificate, read_list
+from gapsl.network.tls.certificates import DEVICE_URI, read_certificate, read_list
+from gapsl.network.tls.names import CA, REVOKED, why_not_a_name
 
 log = logging.getLogger(__name__)
 

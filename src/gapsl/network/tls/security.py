@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 
 from gapsl.common.errors import InputError
-from gapsl.network.tls.layout import FOLDER
+from gapsl.network.tls.names import FOLDER
 
 SCHEMES = ("unix", "unix-abstract", "ipv4", "ipv6", "dns")
 LARGEST_PORT = 65535
