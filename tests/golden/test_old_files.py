@@ -16,6 +16,8 @@ import gapsl
 FINISHED, UNFINISHED = golden.FIXTURES / "finished", golden.FIXTURES / "unfinished"
 COMPARISON, NETWORK = golden.FIXTURES / "comparison", golden.FIXTURES / "network"
 
+MADE_ON = "7dbfef5dcb0e7483"  # the fingerprint of the arithmetic of the machine that made the files
+
 # Halves of the newest checkpoint, and a hash of all their names and numbers.
 WEIGHTS = {
     FINISHED: (
@@ -111,6 +113,6 @@ def test_what_was_begun_is_finished_with_the_recorded_weights(name: str, tmp_pat
     if fingerprints["arithmetic"] not in hashes:
         pytest.skip(golden.unknown(fingerprints))
     assert golden.FINISHED[name](tmp_path) == hashes[fingerprints["arithmetic"]]
-    if name == "network":
+    if name == "network" and fingerprints["arithmetic"] == MADE_ON:  # elsewhere its first rounds are others
         replayed = golden.gapsl("replay", tmp_path / "network" / "run", "--quiet")
         assert "the same weights, bit for bit" in replayed
