@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gapsl_reproduction.store import Result, Store
 from processes import rounds_done, weights_of, workers_of
 
 import gapsl
-from gapsl.analysis.jobs import Job
+from gapsl.analysis.progress import Step
 from gapsl.analysis.workers import run_supply
 from gapsl.run.folder import RunFolder
 
@@ -35,9 +35,15 @@ class Watching:
         self.standing: Standing | None = None
         self.at_round: dict[str, Any] = {}
 
-    def event(self, job: Job, event: Mapping[str, Any]) -> None:
-        if event["event"] == "round" and job.folder.name in self.at_round:
-            self.at_round.pop(job.folder.name)()
+    def start(self, name: str, first: int, total: int) -> None:
+        pass
+
+    def advance(self, name: str, step: Step) -> None:
+        if name in self.at_round:
+            self.at_round.pop(name)()
+
+    def warn(self, name: str, message: str) -> None:
+        pass
 
     def stored(self, run: Planned, result: Result, standing: Standing) -> None:
         self.ended.append((run.key, "failed" if "failed" in result else "stored"))
@@ -70,7 +76,7 @@ def test_one_worker_does_all_its_runs_as_if_each_were_alone_and_a_failure_is_a_r
     )
     place, watching, pids = Place(tmp_path), Watching(), set[int]()
     for run in (good, bad, last):
-        watching.at_round[run.key] = lambda: pids.update(workers_of(place.work))
+        watching.at_round[run.name] = lambda: pids.update(workers_of(place.work))
     queue = place.queue([good, bad, last], watching)
     place.work_off(queue, watching)
 
@@ -130,7 +136,7 @@ def test_a_plan_that_wants_more_when_something_has_ended(tmp_path: Path) -> None
 def test_a_worker_that_is_killed_costs_its_run_alone_and_the_next_queue_goes_on(tmp_path: Path) -> None:
     first, second = planned(TINY, {"rounds": 400, "checkpoint_every": 1}), planned(TINY)
     place, watching = Place(tmp_path), Watching()
-    watching.at_round[first.key] = lambda: os.kill(workers_of(place.work)[0], signal.SIGKILL)
+    watching.at_round[first.name] = lambda: os.kill(workers_of(place.work)[0], signal.SIGKILL)
     queue = place.queue([first, second], watching)
     place.work_off(queue, watching)
     assert watching.ended[0][0] == first.key and "code -9" in watching.ended[0][1]

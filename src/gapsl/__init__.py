@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gapsl.analysis.compare import Comparison, compare
     from gapsl.common.errors import GapslError, InputError, TrainingStopped
     from gapsl.data import Source, load_source, make_partition
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
+    "Comparison",
     "GapslError",
     "InputError",
     "Observer",
@@ -30,6 +32,7 @@ __all__ = [
     "TrainingStopped",
     "build_model",
     "check_cut",
+    "compare",
     "load_source",
     "make_partition",
     "register_method",
@@ -41,6 +44,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "gapsl.analysis.compare": ("Comparison", "compare"),
     "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped"),
     "gapsl.data": ("Source", "load_source", "make_partition"),
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),

@@ -15,7 +15,7 @@ from tests.integration.network import SMALL, Devices, Served, parameter_server, 
 
 import gapsl
 from gapsl.analysis.diagnosis import diagnose, read_evidence
-from gapsl.analysis.table import title
+from gapsl.analysis.tables import title
 from gapsl.common.errors import GapslError, InputError
 from gapsl.data import load_source
 from gapsl.fleets import remote

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gapsl.analysis.progress import Board, clock
+from gapsl.analysis.progress import Display, clock
 from gapsl.analysis.workers import run_supply
 from gapsl.cli import running
 from gapsl.cli.running import errors, output
@@ -171,9 +171,9 @@ def report(scale: Scale, store: Store, page: Path, *, quiet: bool) -> None:
 
 def check_data(runs: Sequence[RunSpec], *, quiet: bool) -> None:
     """Find or download all data before anything starts."""
-    with Board(output, quiet=quiet) as board:
+    with Display(output, quiet=quiet) as display:
         for config in {run.config.dataset: run.config for run in runs}.values():
-            take_source(config, None, progress=board.download)
+            take_source(config, None, progress=display.download)
 
 
 def tell_end(standing: Standing, store: Store) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gapsl.analysis.comparison import differing
-from gapsl.analysis.jobs import LOG, Job
+from gapsl.analysis.comparison_folder import differing
+from gapsl.analysis.worker import LOG
+from gapsl.analysis.workers import Job
 from gapsl.common.errors import GapslError, InputError, TrainingStopped
 from gapsl.run.folder import RunFolder
 from gapsl_reproduction.distil import distil, distil_failure

@@ -11,7 +11,7 @@ from gapsl_reproduction.planned import Planned, planned
 from gapsl_reproduction.queue import Standing
 from rich.console import Console
 
-from gapsl.analysis.jobs import Job
+from gapsl.analysis.progress import Step
 
 RUNS = [planned({"method": "psl", "rounds": 10, "seed": seed}) for seed in range(3)]
 
@@ -21,19 +21,16 @@ def result_of(run: Planned, **end: object) -> dict:
     return {"key": run.key, "config": run.settings, "rounds": 10, "elapsed": 100.0, **done}
 
 
-def shown(console: Console, tmp_path, *, quiet: bool = False) -> str:
+def shown(console: Console, *, quiet: bool = False) -> str:
     """Show one run that ends well, a warning, and one that fails; another is left."""
     first, second, third = RUNS
     with Overview(console, Pace(), workers=1, quiet=quiet) as overview:
         overview.begin(Standing(done=[], waiting=RUNS, running=[], errors=[]))
         for run in (first, second):
-            job = Job(run.name, tmp_path / run.key, run.config)
-            overview.event(job, {"event": "started", "first": 3, "total": 10})
-            overview.event(job, {"event": "round", "round": 3, "loss": 2.0})
-            overview.event(
-                job, {"event": "round", "round": 4, "loss": None, "evaluation": {"device_mean": 0.25}}
-            )
-        overview.event(job, {"event": "warning", "message": "device 3 skipped"})
+            overview.start(run.name, 3, 10)
+            overview.advance(run.name, Step(3, 2.0))
+            overview.advance(run.name, Step(4, None, 0.25))
+        overview.warn(second.name, "device 3 skipped")
         overview.stored(first, result_of(first), Standing([first], [third], [second], []))
         failure = result_of(second, failed="no finite gradient")
         overview.stored(second, failure, Standing([first, second], [third], [], []))
@@ -42,8 +39,8 @@ def shown(console: Console, tmp_path, *, quiet: bool = False) -> str:
     return console.file.getvalue()
 
 
-def test_a_line_a_run_with_how_far_it_is_and_the_time_left(tmp_path) -> None:
-    lines = shown(Console(file=io.StringIO(), width=60), tmp_path).splitlines()
+def test_a_line_a_run_with_how_far_it_is_and_the_time_left() -> None:
+    lines = shown(Console(file=io.StringIO(), width=60)).splitlines()
     assert lines[0] == "0 of 3 runs are done"
     assert f"{RUNS[0].name}: going on from round 2 of 10" in lines
     assert any(line.startswith(f"[1/3] {RUNS[0].name}: 43.2 % in 1:40 (") for line in lines)
@@ -54,16 +51,16 @@ def test_a_line_a_run_with_how_far_it_is_and_the_time_left(tmp_path) -> None:
     assert lines[-1] == f"{RUNS[2].name}: ended with code -9"
 
 
-def test_quiet_says_only_what_went_wrong(tmp_path) -> None:
-    lines = shown(Console(file=io.StringIO(), width=60), tmp_path, quiet=True).splitlines()
+def test_quiet_says_only_what_went_wrong() -> None:
+    lines = shown(Console(file=io.StringIO(), width=60), quiet=True).splitlines()
     assert len(lines) == 3
     assert all(word in line for word, line in zip(("skipped", "failed", "code -9"), lines, strict=True))
 
 
 @pytest.mark.parametrize("width", [60, 120])
-def test_bars_for_the_whole_and_for_what_goes_on(tmp_path, width: int) -> None:
+def test_bars_for_the_whole_and_for_what_goes_on(width: int) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    text = shown(console, tmp_path)
+    text = shown(console)
     assert "runs" in text and "2/3" in text and "rounds/s" in text
     assert "43.2 %" in text
     assert "\x1b[2K" in text, "lines are drawn over"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapsl.analysis.table import called
+from gapsl.analysis.tables import called
 from gapsl.common.errors import InputError
+from gapsl.data import load_partition
+from gapsl.run.folder import RunFolder
+from gapsl.run.parts import take_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +47,31 @@ def save(drawn: Figure, path: Path) -> None:
         raise InputError(f"cannot draw into {path}: {error}; name a .png in a folder you may write") from None
 
 
+def draw_runs(folder: Path, runs: Sequence[RunFolder], data_dir: str | None = None) -> list[Path]:
+    """Draw finished runs into a folder: curves, labels and angles; returns the files."""
+    results = [result for run in runs if (result := run.result()) is not None]
+    drawn = [folder / "curves.png"]
+    plot_curves(results, drawn[0])
+    config, custom = runs[0].config()
+    if "dataset" not in custom:
+        if data_dir is not None:
+            config = config.model_copy(update={"data_dir": data_dir})
+        source = take_source(config, None)
+        counts = load_partition(runs[0].partition_file).label_counts(source.train.labels, len(source.classes))
+        drawn.append(folder / "labels.png")
+        title = f"Samples by device and class: {config.dataset}, {config.partition}, seed {config.seed}"
+        plot_labels(counts, source.classes, drawn[-1], title=title)
+    matrices: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for run, result in zip(runs, results, strict=True):
+        angles = mean_angles(list(run.records()))
+        if angles is not None:
+            matrices.setdefault(called(result), []).append(angles)
+    if matrices:
+        drawn.append(folder / "angles.png")
+        plot_angles({method: np.nanmean(found, axis=0) for method, found in matrices.items()}, drawn[-1])
+    return drawn
+
+
 def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw device_mean over the rounds, the band from the worst to the best device, and the ensemble."""
     methods: dict[str, list[Mapping[str, Any]]] = {}
@@ -50,7 +79,7 @@ def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         methods.setdefault(called(result), []).append(result)
     drawn = figure(7.2, 4.2)
     axes = drawn.subplots()
-    for colour, (method, runs) in zip(_cycle(len(methods)), methods.items(), strict=True):
+    for colour, (method, runs) in zip(cycle(COLOURS), methods.items()):
         rounds = [entry["round"] for entry in runs[0]["history"]]
         mean, low, high, ensemble = (
             100 * np.mean([[entry[name] for entry in run["history"]] for run in runs], axis=0)
@@ -122,7 +151,3 @@ def mean_angles(records: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any] | 
         total[np.ix_(present, present)] += np.array(record["angles"])
         count[np.ix_(present, present)] += 1
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]

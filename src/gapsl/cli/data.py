@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gapsl.analysis.progress import Board
+from gapsl.analysis.progress import Display
 from gapsl.cli import running
-from gapsl.cli.running import guarded, output
+from gapsl.cli.running import guarded, output, say
 from gapsl.data import SOURCES, load_source, make_partition, render_counts
 
 app = typer.Typer(help="Show datasets and how they are divided among devices.", no_args_is_help=True)
@@ -22,7 +22,7 @@ def list_sources() -> None:
     for name, loader in SOURCES.items():
         first_line = (loader.__doc__ or "").strip().splitlines()[0]
         shown = f"{name}PATH" if name.endswith(":") else name
-        output.print(f"{shown:<16}{first_line}", highlight=False, markup=False, soft_wrap=True)
+        say(f"{shown:<16}{first_line}")
 
 
 @app.command("get")
@@ -32,14 +32,12 @@ def get(
     data_dir: running.DataDir = None,
 ) -> None:
     """Find a dataset's files on this machine, or download them with progress, resume and md5."""
-    with Board(output) as board:
-        source = load_source(dataset, data_dir=data_dir, progress=board.download)
+    with Display(output) as display:
+        source = load_source(dataset, data_dir=data_dir, progress=display.download)
     shape = "×".join(map(str, source.input_shape))
-    output.print(
+    say(
         f"{source.name}: {len(source.train)} training and {len(source.test)} test samples of {shape}, "
-        f"{len(source.classes)} classes",
-        highlight=False,
-        soft_wrap=True,
+        f"{len(source.classes)} classes"
     )
 
 
@@ -58,8 +56,8 @@ def show(
     ] = None,
 ) -> None:
     """Draw who has how many samples of which class."""
-    with Board(output) as board:
-        source = load_source(dataset, data_dir=data_dir, progress=board.download)
+    with Display(output) as display:
+        source = load_source(dataset, data_dir=data_dir, progress=display.download)
     made = make_partition(
         partition,
         source.train.labels,
@@ -70,15 +68,13 @@ def show(
         fingerprint=source.train_fingerprint,
     )
     counts = made.label_counts(source.train.labels, len(source.classes))
-    output.print(
-        f"{source.name}, {made.spec}, {len(made.devices)} devices, seed {made.seed}", highlight=False
-    )
+    say(f"{source.name}, {made.spec}, {len(made.devices)} devices, seed {made.seed}")
     output.print(render_counts(counts, source.classes, width=output.width), highlight=False, markup=False)
     if png is not None:
         from gapsl.analysis.plots import plot_labels  # an extra: imported only where it is asked for
 
         plot_labels(counts, source.classes, png, title=f"{source.name}, {made.spec}, seed {made.seed}")
-        output.print(f"drawn: {png}", highlight=False, markup=False, soft_wrap=True)
+        say(f"drawn: {png}")
     if save is not None:
         made.save(save)
-        output.print(f"saved: {save}", highlight=False, markup=False, soft_wrap=True)
+        say(f"saved: {save}")

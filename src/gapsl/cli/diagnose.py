@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gapsl.analysis.comparison import runs_in
+from gapsl.analysis.comparison_folder import runs_in
 from gapsl.analysis.diagnosis import Evidence, diagnose, read_evidence
 from gapsl.analysis.diagnosis.display import machine_readable, short, whole
 from gapsl.cli import running

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 import typer
 
-from gapsl.analysis.progress import Board, RunProgress
+from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import running
 from gapsl.cli.running import output, say
 from gapsl.cli.show import how_to_finish
@@ -65,8 +65,8 @@ def replay(
         partition_file=opened.partition_file,
         fleet_of=partial(make_fleet, kind=partial(ReplayFleet, happened, unheard)),
     )
-    with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
-        training.observers, training.stop = [RunProgress(board, "replay")], lambda: interrupt.asked
+    with Interrupt(running.asked_to_stop) as interrupt, Display(output, quiet=quiet) as display:
+        training.observers, training.stop = [RunProgress(display, "replay")], lambda: interrupt.asked
         again = training.run()
     if again is None:
         raise typer.Exit(interrupt.exit_code)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import gapsl
-from gapsl.analysis.comparison import runs_in
-from gapsl.analysis.progress import Board, RunProgress
-from gapsl.cli import running
-from gapsl.cli.compare import finish, unfinished
-from gapsl.cli.running import output
-from gapsl.cli.train import report
+from gapsl.analysis.compare import resume_comparison
+from gapsl.analysis.comparison_folder import runs_in
+from gapsl.analysis.progress import Display, RunProgress
+from gapsl.cli import compare, running, train
+from gapsl.cli.running import output, say
 from gapsl.common.interrupt import Interrupt
 from gapsl.run.folder import RunFolder
 
@@ -21,24 +21,34 @@ from gapsl.run.folder import RunFolder
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's.")],
     data_dir: running.DataDir = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time, in a comparison.")] = None,
+    workers: running.Workers = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Go on from the last checkpoint; the end is the same, bit for bit, as if nothing had happened."""
-    if not RunFolder(folder).config_file.exists() and runs_in(folder):
-        finish(folder, unfinished(folder), workers=workers, quiet=quiet, data_dir=data_dir)
-        return
-    opened = RunFolder.open(folder)
-    config, _ = opened.config()
-    if opened.result() is not None:
-        output.print(f"{folder} is finished already", highlight=False, markup=False, soft_wrap=True)
-    incidental: dict[str, Any] = {"data_dir": data_dir} if data_dir is not None else {}
-    with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
-        result = gapsl.resume(
-            folder,
-            observers=[RunProgress(board, config.method)],
-            stop=lambda: interrupt.asked,
-            progress=board.download,
-            **incidental,
-        )
-    report(result, folder, interrupt)
+    display = Display(output, quiet=quiet)
+    with Interrupt(running.asked_to_stop) as interrupt:
+        if not RunFolder(folder).config_file.exists() and runs_in(folder):
+            if data_dir is not None:
+                os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
+            done = resume_comparison(
+                folder,
+                workers=workers or os.cpu_count() or 1,
+                progress=display,
+                stop=lambda: interrupt.asked,
+            )
+            compare.report(done, interrupt)
+            return
+        opened = RunFolder.open(folder)
+        config, _ = opened.config()
+        if opened.result() is not None:
+            say(f"{folder} is finished already")
+        incidental: dict[str, Any] = {"data_dir": data_dir} if data_dir is not None else {}
+        with display:
+            result = gapsl.resume(
+                folder,
+                observers=[RunProgress(display, config.method)],
+                stop=lambda: interrupt.asked,
+                progress=display.download,
+                **incidental,
+            )
+    train.report(result, folder, interrupt)

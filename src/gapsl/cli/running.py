@@ -66,6 +66,9 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. gapsl.eta=0.3; may be repeated."),
 ]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one a core.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -91,13 +94,18 @@ def say(text: str) -> None:
     output.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def complain(text: str) -> None:
+    """Print what went wrong as it is."""
+    errors.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
 def conclude(text: str, level: int) -> None:
     """Say how a command ends, in the log where there is one for machines."""
     log = logging.getLogger("gapsl")
     if any(getattr(handler.formatter, "for_machines", False) for handler in log.handlers):
         log.log(level, text)
     elif level == logging.ERROR:
-        errors.print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+        complain(f"error: {text}")
     else:
         errors.print(text, markup=False, highlight=False)
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gapsl.analysis.table import comparison, legend
 from gapsl.cli import networking, running
 from gapsl.cli.networking import given, log, server_security, split_names, start_log
-from gapsl.cli.running import output
+from gapsl.cli.show import print_results
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.common.interrupt import Interrupt
@@ -138,14 +137,8 @@ def serve(
         log.info("stopped; the same command goes on")
         raise typer.Exit(interrupt.exit_code)
     if log_format == "text":  # whoever reads JSON reads the result from its file
-        print_result(result)
+        print_results([result])
     log.info("the run is finished: %s", out / "result.json")
-
-
-def print_result(result: Mapping[str, Any]) -> None:
-    """Print what came of the run."""
-    output.print(comparison([result]))
-    output.print(legend([result]), style="dim", highlight=False)
 
 
 def was_secure(out: Path) -> bool:

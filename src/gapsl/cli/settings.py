@@ -22,9 +22,10 @@ def settings() -> None:
 
 
 def chosen_settings(
-    config: Path | None, preset: str | None, assignments: Sequence[str] | None, **options: Any
+    config: Path | None, preset: str | None, set_: Sequence[str] | None, **options: Any
 ) -> Config:
-    """Compose a configuration: preset, then file, then options, then --set."""
-    given = {name: value for name, value in options.items() if value is not None}
-    words = merge(given, *(parse_assignment(text) for text in assignments or []))
+    """Compose a configuration: preset, then file, then those options that are settings, then --set."""
+    known = Config.model_fields
+    given = {name: value for name, value in options.items() if name in known and value is not None}
+    words = merge(given, *(parse_assignment(text) for text in set_ or []))
     return compose(config, preset_name=preset, words=words)

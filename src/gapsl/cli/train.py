@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.analysis.progress import Board, RunProgress
-from gapsl.analysis.table import comparison, legend
+from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import running
-from gapsl.cli.running import output
+from gapsl.cli.running import output, say
 from gapsl.cli.settings import chosen_settings
+from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
 from gapsl.methods.registry import METHODS
 
@@ -51,39 +51,17 @@ def train(
     quiet: running.Quiet = False,
 ) -> None:
     """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""
-    chosen = chosen_settings(
-        config,
-        preset,
-        set_,
-        method=method,
-        dataset=dataset,
-        data_dir=data_dir,
-        model=model,
-        cut=cut,
-        devices=devices,
-        partition=partition,
-        participation=participation,
-        rounds=rounds,
-        epochs=epochs,
-        batch_size=batch_size,
-        seed=seed,
-        validation=validation,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every,
-        device=device,
-        pretrained=pretrained,
-        tensorboard=tensorboard,
-    )
+    chosen = chosen_settings(**locals())
     if out is None:
         method_name = METHODS.canonical(chosen.method).replace("/", "-")
         out = Path("runs") / f"{chosen.dataset.replace('/', '-')}-{method_name}-seed{chosen.seed}"
-    with Interrupt(running.asked_to_stop) as interrupt, Board(output, quiet=quiet) as board:
+    with Interrupt(running.asked_to_stop) as interrupt, Display(output, quiet=quiet) as display:
         result = gapsl.train(
             chosen,
             out=out,
-            observers=[RunProgress(board, chosen.method)],
+            observers=[RunProgress(display, chosen.method)],
             stop=lambda: interrupt.asked,
-            progress=board.download,
+            progress=display.download,
         )
     report(result, out, interrupt)
 
@@ -91,15 +69,7 @@ def train(
 def report(result: object, out: Path, interrupt: Interrupt) -> None:
     """Print how a run ended, and leave with its exit code."""
     if not isinstance(result, dict):
-        output.print(
-            f"stopped; go on with: gapsl resume {out}", highlight=False, markup=False, soft_wrap=True
-        )
+        say(f"stopped; go on with: gapsl resume {out}")
         raise typer.Exit(interrupt.exit_code)
-    output.print(comparison([result]))
-    output.print(legend([result]), style="dim", highlight=False)
-    output.print(
-        f"files: {out}/result.json, records.jsonl, checkpoints/",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    print_results([result])
+    say(f"files: {out}/result.json, records.jsonl, checkpoints/")

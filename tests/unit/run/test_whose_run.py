@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import gapsl
-from gapsl.analysis.comparison import Job, lay_out, runs_in
+from gapsl.analysis.comparison_folder import lay_out, runs_in
+from gapsl.analysis.workers import Job
 from gapsl.run.api import compose
 from gapsl.run.config import make_config
 
@@ -18,11 +19,11 @@ def job(out: Path, method: str, **words) -> Job:
 
 
 def test_a_comparison_grows_by_methods_but_not_by_other_settings(tmp_path):
-    assert len(lay_out(tmp_path, [job(tmp_path, "psl")])) == 1
-    assert len(lay_out(tmp_path, [job(tmp_path, "gapsl", gapsl={"eta": 0.1})])) == 1
+    lay_out(tmp_path, [job(tmp_path, "psl")], {})
+    lay_out(tmp_path, [job(tmp_path, "gapsl", gapsl={"eta": 0.1})], {})
     assert [run.path.name for run in runs_in(tmp_path)] == ["psl-seed0", "gapsl-seed0"]
     with pytest.raises(gapsl.InputError, match=r"another comparison in it \(rounds differ in"):
-        lay_out(tmp_path, [job(tmp_path, "sfl", rounds=5)])
+        lay_out(tmp_path, [job(tmp_path, "sfl", rounds=5)], {})
     assert [run.path.name for run in runs_in(tmp_path)] == ["psl-seed0", "gapsl-seed0"]
 
 

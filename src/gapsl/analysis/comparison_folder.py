@@ -1,32 +1,30 @@
-"""Runs side by side in one folder; what is finished is skipped, the rest goes on."""
+"""The folder of a comparison: in it a folder a run, and the order in which they were asked for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from gapsl.analysis.jobs import Display, Job, Listed, Report
-from gapsl.analysis.workers import run_supply
+from gapsl.analysis.workers import Job
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_json
 from gapsl.run.build import INCIDENTAL
 from gapsl.run.config import Config, preset, presets, sections
 from gapsl.run.folder import RunFolder
 
-__all__ = ["Job", "differing", "lay_out", "run_jobs", "runs_in"]
-
 ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
 
 
-def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
-    """Make the jobs' folders in `out` and return the jobs that are not finished.
+def lay_out(out: Path, jobs: Sequence[Job], custom: Mapping[str, str]) -> None:
+    """Make the jobs' folders in `out`.
 
     A folder that has the same run in it already is gone on with; another run in it is an error.
     """
     if RunFolder(out).config_file.exists():
         raise InputError(f"{out} has a single run in it; choose another folder with --out")
-    open_jobs = [job for job in jobs if not _finished(job)]  # refuses before anything is written
+    for job in jobs:
+        refuse_other(job, custom)
     earlier = [run for run in runs_in(out, complete=False) if run.path not in {job.folder for job in jobs}]
     for run in earlier:
         others = differing(run, jobs[0].config, beyond=compared(jobs[0].config) | compared(run.config()[0]))
@@ -42,25 +40,25 @@ def lay_out(out: Path, jobs: Sequence[Job]) -> list[Job]:
         write_json(out / ORDER, names)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
-    for job in open_jobs:
+    for job in jobs:
         if not RunFolder(job.folder).config_file.exists():
-            RunFolder.create(job.folder, job.config, {})
-    return open_jobs
+            RunFolder.create(job.folder, job.config, custom)
 
 
-def _finished(job: Job) -> bool:
-    """Say whether a job's run is done; refuse a folder with anything else in it."""
+def refuse_other(job: Job, custom: Mapping[str, str]) -> None:
+    """Refuse a job's folder that has anything else in it."""
     folder = RunFolder(job.folder)
     if not folder.config_file.exists():
         folder.check_free()
-        return False
+        return
     others = differing(folder, job.config)
+    given = folder.config()[1]
+    others += [name for name in sorted({*given, *custom}) if given.get(name) != custom.get(name)]
     if others:
         raise InputError(
             f"{job.folder} has a run with other settings in it ({', '.join(others)} differ); "
             "choose another folder with --out, or repeat the command it was started with"
         )
-    return folder.result() is not None
 
 
 def compared(config: Config) -> set[str]:
@@ -92,10 +90,3 @@ def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:
             "repeat the gapsl compare command it was started with"
         )
     return [found[name] for name in dict.fromkeys([*order, *found]) if name in found]
-
-
-def run_jobs(jobs: Sequence[Job], *, workers: int, display: Display, stop: Callable[[], bool]) -> Report:
-    """Run the jobs, so many at a time; when asked to stop, let each checkpoint and end."""
-    listed = Listed(jobs)
-    run_supply(listed, workers=workers, display=display, stop=stop)
-    return listed.report

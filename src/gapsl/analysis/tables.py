@@ -1,12 +1,17 @@
-"""Results side by side in a table."""
+"""Results side by side: a table for people, a data frame for programs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+
+from gapsl.common.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
 
 ACCURACIES = ("device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local")
 OVER_DEVICES = ("device_std", "device_min", "device_max")
@@ -18,7 +23,7 @@ def called(result: Mapping[str, Any]) -> str:
     return str(result.get("label") or result["method"])
 
 
-def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
+def results_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table with a row a method, in the order given; several seeds become mean ± spread."""
     methods: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -73,3 +78,42 @@ def legend(results: Sequence[Mapping[str, Any]]) -> str:
     """Return what the columns mean."""
     described = all(result["config"]["dataset"].startswith("described:") for result in results)
     return LEGEND.format(where="each device's own test samples" if described else "the test set")
+
+
+def to_pandas(results: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Return a row a run: what it is called, its seed, its final accuracies, bytes and seconds."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("a data frame needs pandas; pip install pandas") from None
+    return pandas.DataFrame([run_row(result) for result in results])
+
+
+def run_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's final numbers by name."""
+    final = result["final"]
+    return {
+        "method": called(result),
+        "seed": result["seed"],
+        "rounds": result["rounds"],
+        **{name: final[name] for name in ACCURACIES},
+        "bytes_sent": sum(final["bytes_sent"]),
+        "bytes_received": sum(final["bytes_received"]),
+        "seconds": final["seconds"],
+        "converged_epoch": final["converged_epoch"],
+    }
+
+
+def participation(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return how often each device led and was kept, a line each, where the method chooses."""
+    chosen = [record for record in records if "kept" in record]
+    if not chosen:
+        return []
+    lines = []
+    for name in ("leader", "kept"):
+        shares = [
+            sum(device in record[name] for record in chosen) / len(chosen)
+            for device in range(len(chosen[0]["bytes_sent"]))
+        ]
+        lines.append(f"{name + ' %':<9}by device: {' '.join(f'{100 * share:3.0f}' for share in shares)}")
+    return lines
