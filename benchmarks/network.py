@@ -37,7 +37,7 @@ import gapsl
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.device.agent import Agent
-from gapsl.network.device.shared import shared_place
+from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import Agreed
 from gapsl.network.protocol.settings import make_network
@@ -115,8 +115,7 @@ def be_tcp(port: int) -> None:
 
 def be_device(port: int, name: str, state: str) -> None:
     """Be a device of the measured round."""
-    workplace = lambda welcome: shared_place(welcome, None)  # noqa: E731
-    Agent(f"localhost:{port}", name, state=Path(state), workplace=workplace).run()
+    Agent(f"localhost:{port}", name, state=Path(state), workplace=load_device_data).run()
 
 
 def receive(link: socket.socket, memory: memoryview) -> bool:

@@ -8,9 +8,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from gapsl.data import Batches, make_transform
+from gapsl.device.build import take_partition
 from gapsl.run.api import compose
 from gapsl.run.build import prepare
-from gapsl.run.parts import take_model, take_partition, take_source
+from gapsl.run.parts import take_model, take_source
 
 QUICK = {
     "dataset": "digits", "train_samples": 120, "test_samples": 40, "partition": "iid", "devices": 3,

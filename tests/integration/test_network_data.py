@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 from PIL import Image
-from tests.integration.network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
 import gapsl
 from gapsl.analysis.diagnosis import diagnose, read_evidence
@@ -19,9 +19,7 @@ from gapsl.analysis.tables import title
 from gapsl.common.errors import GapslError, InputError
 from gapsl.data import load_source
 from gapsl.fleets import remote
-from gapsl.network.device.device_data import DataPlace
-from gapsl.network.device.own import own_place
-from gapsl.network.device.shared import shared_place
+from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server import dispatcher as correspondence
 from gapsl.run.api import compose
@@ -53,8 +51,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bringing(folders: Path, state: Path) -> Devices:
-    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
-        return own_place(welcome, f"folder:{folders / name[-1]}", None)
+    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
+        return load_device_data(welcome, f"folder:{folders / name[-1]}")
 
     return Devices(state, workplace=workplace)
 
@@ -104,7 +102,7 @@ def test_methods_that_share_halves_test_them_on_the_devices_own_samples(
     assert len(result["final"]["device_accuracy"]) == 3
 
 
-class Slow(DataPlace):
+class Slow(DeviceData):
     """A place where an evaluation batch takes longer than it may."""
 
     def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -119,8 +117,8 @@ def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked
     for module in (correspondence, remote):
         monkeypatch.setattr(module, "SLOW", 0.1)
 
-    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
-        place = own_place(welcome, f"folder:{folders / name[-1]}", None)
+    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
+        place = load_device_data(welcome, f"folder:{folders / name[-1]}")
         place.__class__ = Slow
         return place
 
@@ -157,10 +155,10 @@ def test_a_device_that_is_not_tested_is_not_away() -> None:
 
 
 def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refused(tmp_path: Path) -> None:
-    def workplace(name: str, welcome: wire.Welcome) -> DataPlace:
+    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
         if name == "device-0":
             welcome.device = 1
-        return shared_place(welcome, None)
+        return load_device_data(welcome)
 
     said: list[str] = []
     devices = Devices(tmp_path / "state", workplace=workplace)
@@ -182,14 +180,15 @@ def test_data_that_do_not_fit_the_run_are_refused_on_the_device(
 ) -> None:
     source = load_source(dataset)
     welcome = wire.Welcome(
-        config=json.dumps(compose(words={**OWN, "dataset": dataset}).resolved()),
+        config=compose(words={**OWN, "dataset": dataset}).for_device(),
+        own_data=True,
         classes=source.classes,
         inputs=source.input_shape,
         mean=source.mean,
         std=source.std,
     )
     with pytest.raises(InputError, match=message):
-        own_place(welcome, f"folder:{folders / '2'}", None)
+        load_device_data(welcome, f"folder:{folders / '2'}")
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,30 @@ def test_patience_begins_when_a_link_ends_and_not_when_it_was_made(tmp_path: Pat
     assert devices.ended == dict.fromkeys(NAMES, "the run is finished")
 
 
+def test_a_method_that_only_the_server_knows_is_trained_with_devices_of_another_process(
+    tmp_path: Path,
+) -> None:
+    class Mine(gapsl.METHODS["psl"]):  # type: ignore[misc]
+        """A method that no other process has heard of."""
+
+    if "mine-alone" not in gapsl.METHODS:
+        gapsl.register_method("mine-alone", Mine)
+    served = Served(compose(words={**SMALL, "method": "mine-alone", "rounds": 2}), tmp_path)
+    place = ["--server", f"localhost:{served.port}", "--devices", "3", "--state", str(tmp_path / "state")]
+    command = [sys.executable, "-m", "gapsl", "join", *place]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    expected = gapsl.train(compose(words={**SMALL, "method": "psl", "rounds": 2}))
+    assert expected is not None
+    assert served.result()["final"]["weights_sha256"] == expected["final"]["weights_sha256"]
+
+
 def test_a_process_whose_device_fails_as_nobody_foresaw_does_not_end_well(tmp_path: Path) -> None:
     served = Served(compose(words={**SMALL, "method": "psl", "rounds": 2}), tmp_path)
     program = (
         "from pathlib import Path; import gapsl.cli.join as join\n"
-        "def shared_place(welcome, data_dir): raise RuntimeError('nobody foresaw this')\n"
-        "join.shared_place = shared_place\n"
+        "def load_device_data(*given): raise RuntimeError('nobody foresaw this')\n"
+        "join.load_device_data = load_device_data\n"
         "join.join(server='localhost:%d', name=['device-0'], state=Path(%r))"
     )
     command = [sys.executable, "-c", program % (served.port, str(tmp_path / "elsewhere"))]

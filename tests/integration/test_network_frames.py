@@ -25,8 +25,8 @@ from network import channel_to, hello
 from processes import Launcher, memory_of, records_of, rounds_done, weights_of
 
 from gapsl.network.device.agent import commands
+from gapsl.network.device.device_data import load_device_data
 from gapsl.network.device.member import Member, Workplace
-from gapsl.network.device.shared import shared_place
 from gapsl.network.device.store import Store
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.serialization import serialize
@@ -249,7 +249,7 @@ class Visitors:
             return  # what it is asked makes no sense any more, after what it has said
 
     def _member(self, welcome: wire.Welcome) -> Member:
-        self._workplace = self._workplace or shared_place(welcome, None)
+        self._workplace = self._workplace or load_device_data(welcome)
         shutil.rmtree(self.folder, ignore_errors=True)  # it has no past
         return Member(self._workplace, Store(self.folder), welcome)
 

@@ -20,7 +20,7 @@ from processes import Launcher, memory_of, wait_until, weights_of
 
 import gapsl
 from gapsl.cli.networking import identify_by
-from gapsl.network.device.shared import shared_place
+from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server import roster
 from gapsl.network.tls.authority import Authority
@@ -351,7 +351,7 @@ class Impostor:
             command = wire.ToDevice.FromString(data)
             kind = command.WhichOneof("message")
             if kind == "welcome":
-                info = shared_place(command.welcome, None).info
+                info = load_device_data(command.welcome).info
                 self._say(
                     wire.FromDevice(
                         ready=wire.Ready(

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from fleet import Fleet, free_port
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.integration.network import SMALL, Devices, Served, trained_over_loopback
-from tests.integration.processes import Launcher, records_of, wait_until
+from network import SMALL, Devices, Served, trained_over_loopback
+from processes import Launcher, records_of, wait_until
 
 from gapsl.run.api import compose
 from gapsl.run.observers import Observer

@@ -16,7 +16,8 @@ from gapsl.cli import running
 from gapsl.cli.running import errors, output
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
-from gapsl.run.parts import compute_device, take_source
+from gapsl.device.build import compute_device
+from gapsl.run.parts import take_source
 from gapsl_reproduction.catalogue import EXPERIMENTS, GROUPS, Experiment, find
 from gapsl_reproduction.estimate import Pace, time_left
 from gapsl_reproduction.overview import Overview

@@ -14,14 +14,13 @@ import grpc
 import torch
 import typer
 
-from gapsl.cli import networking, running
+from gapsl.cli import networking
 from gapsl.cli.networking import log, start_log
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
 from gapsl.network.device.agent import Agent, Patience
+from gapsl.network.device.device_data import load_device_data
 from gapsl.network.device.member import Workplace
-from gapsl.network.device.own import own_place
-from gapsl.network.device.shared import shared_place
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.settings import check_names
 from gapsl.network.tls.credentials import device_credentials
@@ -34,18 +33,8 @@ EPILOG = (
 
 
 def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> Workplace:
-    """Return what a device works with: its own data, or its part of the run's dataset."""
-    if not welcome.own_data:
-        if data is not None:
-            raise InputError("this run divides a dataset that all devices have; leave out --data")
-        place = shared_place(welcome, data_dir)
-    elif data is None:
-        raise InputError(
-            "bring your data: --data folder:PATH, with a folder for each class that the device has, of "
-            f"{', '.join(welcome.classes)}"
-        )
-    else:
-        place = own_place(welcome, data, data_dir)
+    """Return what a device works with, and use as many threads as the run's settings say."""
+    place = load_device_data(welcome, data, data_dir, log.info)
     torch.set_num_threads(place.config.threads)
     return place
 
@@ -102,7 +91,7 @@ def join(
         str | None,
         typer.Option(help="Its own data, where the run asks for them: folder:PATH or a dataset's name."),
     ] = None,
-    data_dir: running.DataDir = None,
+    data_dir: networking.DataDir = None,
     parameter_server: Annotated[
         str | None,
         typer.Option(help="HOST:PORT of the only parameter server that may see the half; default: any."),

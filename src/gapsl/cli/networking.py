@@ -29,6 +29,10 @@ Names = Annotated[
     str | None, typer.Option(help="The devices, separated by commas; default: device-0, device-1, ...")
 ]
 
+DataDir = Annotated[
+    str | None, typer.Option(help="Where data files are, and are downloaded to. Also: $GAPSL_DATA.")
+]
+
 log = logging.getLogger("gapsl")
 
 

@@ -11,8 +11,7 @@ from gapsl.common.streams import global_stream
 from gapsl.data.probes import Probes
 from gapsl.device.exchange import Reply, Upload
 from gapsl.device.probe_alignment import learn_and_meet
-from gapsl.methods.server_model import all_finite
-from gapsl.models.half import Half, digest
+from gapsl.models.half import Half, all_finite, digest
 
 NO_LABEL = -1  # of a probe
 

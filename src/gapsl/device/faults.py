@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
@@ -14,7 +13,6 @@ from gapsl.common.registry import nearest
 from gapsl.common.streams import random_subset, torch_stream
 from gapsl.device.device import NO_LABEL, Device
 from gapsl.device.exchange import Upload
-from gapsl.methods.server_model import Loss
 
 Kind = Literal["flip", "labels", "permute", "noise", "scale"]
 TOO_LONG = 100.0  # how many times the activations of `scale` are too long
@@ -38,18 +36,6 @@ def make_faults(spec: str, *, devices: int, seed: int) -> Faults | None:
     if not count.isdecimal() or not 1 <= int(count) <= devices:
         raise InputError(f"{spec}: write {kind}:N with N from 1 to the number of devices ({devices})")
     return Faults(cast(Kind, kind), random_subset(devices, int(count), seed, "faults", round=0))
-
-
-class FlippedLoss:
-    """A loss whose gradients, and nothing else, point the wrong way for some devices."""
-
-    def __init__(self, loss: Loss, devices: Collection[int]) -> None:
-        self.loss, self.devices = loss, frozenset(devices)
-
-    def __call__(self, logits: Tensor, labels: Tensor, device: int) -> Tensor:
-        """Return the loss, with its gradient or the opposite of it."""
-        found = self.loss(logits, labels, device)
-        return 2 * found.detach() - found if device in self.devices else found
 
 
 class FaultyDevice(Device):

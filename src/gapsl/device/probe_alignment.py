@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from gapsl.alignment.curvature import finite_step
-from gapsl.methods.server_model import all_finite
-from gapsl.models.half import Half
+from gapsl.models.half import Half, all_finite
 
 FARTHEST = 0.1  # of the length of the weights, in one round
 TINY = 1e-30

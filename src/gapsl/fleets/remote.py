@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.base import Away, Split, Whose
-from gapsl.methods.server_model import all_finite
+from gapsl.models.half import all_finite
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.contract import Agreed

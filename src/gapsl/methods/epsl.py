@@ -14,7 +14,8 @@ from torch import Tensor
 from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Parameters, losses_of
 from gapsl.methods.psl import Psl
-from gapsl.methods.server_model import Contribution, all_finite
+from gapsl.methods.server_model import Contribution
+from gapsl.models.half import all_finite
 
 ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
 

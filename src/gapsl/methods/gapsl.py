@@ -12,7 +12,8 @@ from torch import Tensor
 from gapsl.alignment import Alignment, Leader, align, identify_leader
 from gapsl.device.exchange import Outcome, Reply
 from gapsl.methods.base import Parallel, Parameters, losses_of, nothing
-from gapsl.methods.server_model import Contribution, Penalty, all_finite
+from gapsl.methods.server_model import Contribution, Penalty
+from gapsl.models.half import all_finite
 
 
 class GapslParameters(Parameters):

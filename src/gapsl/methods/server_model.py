@@ -16,7 +16,7 @@ from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, fi
 from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
-from gapsl.models.half import Half
+from gapsl.models.half import Half, all_finite
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
 Penalty = Literal["exact", "finite", "none"]
@@ -46,13 +46,6 @@ class Contribution:
     def finite(self) -> bool:
         """Whether loss and gradients are all numbers."""
         return math.isfinite(self.loss) and all_finite(self.gradient, self.activation_gradient)
-
-
-def all_finite(*tensors: Tensor) -> bool:
-    """Say whether no number in the tensors is NaN or infinite."""
-    # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
-    # large numbers may overflow by itself, and then each has to be looked at.
-    return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
 
 
 class ServerModel:

@@ -107,3 +107,10 @@ def digest(model: nn.Module) -> str:
         sha.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
         sha.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
+
+
+def all_finite(*tensors: Tensor) -> bool:
+    """Say whether no number in the tensors is NaN or infinite."""
+    # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
+    # large numbers may overflow by itself, and then each has to be looked at.
+    return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)

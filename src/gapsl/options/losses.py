@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.device.exchange import DeviceInfo
-from gapsl.device.faults import Faults, FlippedLoss
+from gapsl.device.faults import Faults
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.options.balance import BalancedCrossEntropy
 from gapsl.options.calibration import PriorCalibration
@@ -86,3 +86,15 @@ def balanced(loss: Loss, config: Config, devices: Mapping[int, DeviceInfo]) -> L
 def flipped(loss: Loss, faults: Faults | None) -> Loss:
     """Return the loss with its sign turned at the devices that flip gradients."""
     return FlippedLoss(loss, faults.devices) if faults is not None and faults.kind == "flip" else loss
+
+
+class FlippedLoss:
+    """A loss whose gradients, and nothing else, point the wrong way for some devices."""
+
+    def __init__(self, loss: Loss, devices: Collection[int]) -> None:
+        self.loss, self.devices = loss, frozenset(devices)
+
+    def __call__(self, logits: Tensor, labels: Tensor, device: int) -> Tensor:
+        """Return the loss, with its gradient or the opposite of it."""
+        found = self.loss(logits, labels, device)
+        return 2 * found.detach() - found if device in self.devices else found

@@ -19,7 +19,7 @@ from torch import Tensor
 from gapsl.alignment.geometry import pairwise_angles
 from gapsl.alignment.leader import consistency_scores, select
 from gapsl.device.exchange import Outcome, Reply, Upload
-from gapsl.methods.server_model import all_finite
+from gapsl.models.half import all_finite
 
 TINY = 1e-12
 FAR_OFF = 2.0  # times the usual length, or that part of it: halves that agree differ by some percent

@@ -16,6 +16,16 @@ from torch import Tensor, nn
 from gapsl.common.errors import InputError
 from gapsl.data import Partition, Source, make_evaluation_transform
 from gapsl.data.download import Progress
+from gapsl.device.build import (
+    Indices,
+    arranged,
+    batched,
+    compute_device,
+    make_device,
+    make_half,
+    make_probes,
+    take_partition,
+)
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, make_faults
@@ -32,21 +42,7 @@ from gapsl.options.losses import check_loss, make_losses
 from gapsl.options.probes import CommonGround
 from gapsl.run.config import Config
 from gapsl.run.loop import Training, participants
-from gapsl.run.parts import (
-    GivenData,
-    GivenModel,
-    Indices,
-    arranged,
-    batched,
-    checked,
-    compute_device,
-    make_device,
-    make_half,
-    make_probes,
-    take_model,
-    take_partition,
-    take_source,
-)
+from gapsl.run.parts import GivenData, GivenModel, checked, take_model, take_source
 
 DEFAULT_EPOCHS = 20
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -2,111 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from torch import nn
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
+from gapsl.device.config import DeviceConfig
 from gapsl.methods.base import Parameters, Reduction, Strategy
 from gapsl.methods.registry import METHODS
-from gapsl.run.schedule import Schedule, learning_rate
+from gapsl.models.optimizer import OptimizerConfig
 
 PRESETS = Path(__file__).parent / "presets"
 
 
-class OptimizerConfig(BaseModel):
-    """How one half is trained."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
-    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum (sgd)")
-    weight_decay: float = Field(0.0, ge=0, description="weight decay")
-    schedule: Schedule = Field("constant", description="how the learning rate changes over the rounds")
-    warmup: int = Field(0, ge=0, description="rounds of linear warm-up")
-    step_every: int = Field(100, ge=1, description="rounds between two drops of schedule 'step'")
-    step_factor: float = Field(0.1, gt=0, le=1, description="what a drop multiplies the rate by")
-    clip: float | None = Field(None, gt=0, description="largest norm of a gradient; unset: no clipping")
-
-    def maker(self) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
-        """Return a function that makes this optimizer for some parameters."""
-        if self.name == "adamw":
-            return lambda parameters: torch.optim.AdamW(
-                parameters, lr=self.lr, weight_decay=self.weight_decay
-            )
-        return lambda parameters: torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
-        )
-
-    def rate(self, total_rounds: int) -> Callable[[int], float]:
-        """Return the learning rate by round."""
-        return learning_rate(
-            self.lr,
-            self.schedule,
-            total_rounds=total_rounds,
-            warmup=self.warmup,
-            step_every=self.step_every,
-            step_factor=self.step_factor,
-        )
-
-
-class Config(BaseModel):
+class Config(DeviceConfig):
     """A run's settings. Sections named after methods (gapsl, epsl, sfl, ...) hold the methods' own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     method: str = Field("gapsl", description="the method (see `gapsl methods`)")
-    seed: int = Field(0, ge=0, lt=2**63, description="every random choice of the run follows from it")
     rounds: int | None = Field(None, ge=1, description="rounds to train; unset: from `epochs`")
     epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
-
-    dataset: str = Field("digits", description="digits, fashion-mnist, cifar10, cifar100 or folder:PATH")
-    data_dir: str | None = Field(None, description="where data files are looked for and downloaded to")
-    train_samples: int | None = Field(None, ge=1, description="use so many training samples; unset: all")
-    test_samples: int | None = Field(None, ge=1, description="use so many test samples; unset: all")
-    validation: float = Field(
-        0.0, ge=0, lt=1, description="share of the training data held out to choose settings on"
-    )
-    augment: Literal["auto", "none", "crop-flip"] = Field(
-        "auto", description="augmentation; auto: what suits the dataset"
-    )
-    devices: int = Field(10, ge=1, description="number of devices")
-    partition: str = Field(
-        "dirichlet:0.1", description="iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, [+SHIFT]"
-    )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
-    batch_size: int = Field(32, ge=1, le=1_000_000, description="samples a device contributes to a round")
-
-    model: str = Field("small", description="the model (see `gapsl model`)")
-    cut: int | str | None = Field(None, description="where to cut it; unset: the model's own default")
-    width: float = Field(1.0, gt=0, le=64, description="multiplier of the model's widths")
-    norm: Literal["none", "batch", "group"] = Field("none", description="normalisation layers")
-    cut_norm: Literal["none", "sample"] = Field(
-        "none", description="sample: each sample's activations have mean 0 and variance 1 at the cut"
-    )
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
-    patch: int = Field(4, ge=1, description="patch size (ViT)")
-    pretrained: str | None = Field(None, description="a .safetensors or .pt file with weights to start from")
-
-    device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the devices' halves")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
     reduction: Reduction = Field(
         "mean", description="how the devices' losses become the round's; samples: the mean by amount of data"
     )
     device_gradient: Literal["follow", "own"] = Field(
         "follow", description="devices get the derivative of the round's loss, or of their own"
-    )
-
-    labels: Literal["server", "device"] = Field(
-        "server",
-        description="who has them; device (psl, gapsl): the last layer and the loss are on the devices, too",
     )
     calibration: Literal["none", "prior"] = Field(
         "none", description="prior: take each device's label frequencies out of its loss"
@@ -117,20 +42,11 @@ class Config(BaseModel):
     calibration_counts: Literal["declared", "seen"] = Field(
         "declared", description="frequencies as devices declare them, or counted from the labels they send"
     )
-
     calibration_for: Literal["both", "devices"] = Field(
         "both", description="whose gradients are calibrated: both halves', or the devices' alone"
     )
     balance: Literal["none", "classes"] = Field(
         "none", description="classes: all count alike in the server's loss, however rare"
-    )
-    probes: int = Field(
-        0, ge=0, description="rows of a batch that are the same pictures for all devices, to agree on"
-    )
-    probe_steps: int = Field(
-        0,
-        ge=0,
-        description="steps of solving by which a device agrees with the others on them; 0: it is pulled",
     )
     probe_pull: float = Field(
         0.03,
@@ -140,15 +56,6 @@ class Config(BaseModel):
     )
     probe_leaders: float = Field(
         1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
-    )
-    faults: str = Field(
-        "none",
-        description="devices that misbehave: flip:N (gradients), labels:N (random), permute:N (labels), "
-        "noise:N or scale:N (activations)",
-    )
-
-    curve_samples: int | None = Field(
-        None, ge=1, description="evaluate on so many samples before the last round; unset: on all"
     )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
@@ -160,14 +67,6 @@ class Config(BaseModel):
         None, min_length=1, max_length=40, description="what tables and plots call the run; unset: its method"
     )
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
-
-    device: str = Field("cpu", description="where to compute: cpu, cuda, cuda:N or mps")
-    threads: int = Field(1, ge=1, le=1024, description="CPU threads of this process")
-    precision: Literal["float32", "float64"] = Field("float32", description="precision of the weights")
-    layout: Literal["contiguous", "channels-last"] = Field(
-        "contiguous", description="memory order of images; on CPUs channels-last is often a third faster"
-    )
-
     sections: dict[str, dict[str, Any]] = Field(
         default_factory=dict, exclude=True, description="the methods' own settings, by section"
     )
@@ -202,14 +101,6 @@ class Config(BaseModel):
                     raise ValueError(f"unknown setting '{name}.{key}'; {nearest(key, known)}")
             for strategy in users:  # also where another method is chosen: a wrong value is a mistake
                 self._validated(strategy)
-        return self
-
-    @model_validator(mode="after")
-    def _check_rows(self) -> Config:
-        if self.probes >= self.batch_size:
-            raise ValueError(
-                f"probes ({self.probes}) must leave room for samples in a batch ({self.batch_size})"
-            )
         return self
 
     def parameters(self) -> Parameters:

@@ -1,94 +1,31 @@
-"""The parts of a run, built from its configuration: data, partition, model, halves, devices."""
+"""The data and the model of a run: what the caller brought, or what the configuration names."""
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
 from gapsl.common.errors import InputError
-from gapsl.common.streams import global_stream, numpy_stream
-from gapsl.data import (
-    ArraySamples,
-    Batches,
-    DatasetSamples,
-    Partition,
-    Samples,
-    Shift,
-    Source,
-    load_partition,
-    load_source,
-    make_evaluation_transform,
-    make_partition,
-    make_transform,
-)
+from gapsl.data import DatasetSamples, Source, make_evaluation_transform
 from gapsl.data.download import Progress
-from gapsl.data.probes import Probes
-from gapsl.device.device import Device
-from gapsl.device.exchange import DeviceInfo
-from gapsl.device.faults import Faults, FaultyDevice
-from gapsl.device.label_private import LabelPrivateDevice
+from gapsl.device.build import limited_to, load_data, named_model, normalised
 from gapsl.methods.registry import METHODS
-from gapsl.models import CutReport, Split, build_model, check_cut, load_pretrained, split
-from gapsl.models.cut_norm import normalise_at_cut
-from gapsl.models.half import Half
-from gapsl.models.head import behead
-from gapsl.run.config import Config, OptimizerConfig
-
-EVALUATION_BATCH = 256
-
-LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
+from gapsl.models import CutReport, Split, check_cut, load_pretrained, split
+from gapsl.run.config import Config
 
 GivenModel = nn.Module | Split
 GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def compute_device(name: str) -> torch.device:
-    """Return where to compute, if this machine has it."""
-    kind = name.partition(":")[0]
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if kind not in available:
-        raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps")
-    if not available[kind]:
-        raise InputError(f"this machine has no usable {kind}; choose --device cpu")
-    try:
-        where = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps") from None
-    if kind == "cuda":
-        torch.backends.cudnn.benchmark = False  # it would choose kernels by timing, and so results by chance
-        torch.backends.cudnn.deterministic = True
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    return where
 
 
 def take_source(config: Config, data: GivenData | None, progress: Progress | None = None) -> Source:
     """Return the data of a run: what the caller brought, or what the configuration names."""
-    if isinstance(data, Source):
-        source = data
-    elif data is not None:
-        source = source_from(*data)
-    else:
-        source = load_source(config.dataset, data_dir=config.data_dir, progress=progress)
-    return replace(
-        source,
-        train=limited(source.train, config.train_samples, "train_samples"),
-        test=mixed(limited(source.test, config.test_samples, "test_samples"), config),
-    )
+    if data is None:
+        return load_data(config, progress)
+    return limited_to(config, data if isinstance(data, Source) else source_from(*data))
 
 
 def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom") -> Source:
@@ -103,53 +40,9 @@ def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom"
     return Source(name, ours, theirs, classes, (0.0,) * channels, (1.0,) * channels)
 
 
-def limited(samples: Samples, count: int | None, setting: str) -> Samples:
-    """Return a part of the samples, the same for every seed so that runs stay comparable."""
-    if count is None or count == len(samples):
-        return samples
-    if count > len(samples):
-        raise InputError(f"{setting} is {count}, but there are only {len(samples)} samples")
-    chosen = np.sort(numpy_stream(0, "subset").permutation(len(samples))[:count])
-    return ArraySamples(samples.read(chosen), samples.labels[torch.from_numpy(chosen)])
-
-
-def mixed(samples: Samples, config: Config) -> Samples:
-    """Return samples in an order of which the first `curve_samples` are a fair part."""
-    if config.curve_samples is None or config.curve_samples >= len(samples):
-        return samples
-    order = numpy_stream(0, "evaluation-order").permutation(len(samples))
-    return ArraySamples(samples.read(order), samples.labels[torch.from_numpy(order)])
-
-
-def take_partition(config: Config, source: Source, saved: Path | None) -> Partition:
-    """Return who has what; a run that was started before keeps its partition."""
-    if saved is not None:
-        partition = load_partition(saved)
-        if partition.fingerprint != source.train_fingerprint:
-            raise InputError(
-                f"the training data of {source.name} is not what {saved} was made of; "
-                "give the same data (--data-dir names the folder with the files)"
-            )
-        return partition
-    partition = make_partition(
-        config.partition,
-        source.train.labels,
-        classes=len(source.classes),
-        devices=config.devices,
-        seed=config.seed,
-        validation=config.validation,
-        fingerprint=source.train_fingerprint,
-    )
-    if config.curve_samples is None:
-        return partition
-    shuffled = numpy_stream(config.seed, "evaluation-order").permutation(partition.validation)
-    return replace(partition, validation=shuffled)
-
-
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
     """Return the two halves at their start, normalised at the cut if the configuration asks for it."""
-    halves = take_halves(config, source, given)
-    return normalise_at_cut(halves) if config.cut_norm == "sample" else halves
+    return normalised(take_halves(config, source, given), config)
 
 
 def take_halves(config: Config, source: Source, given: GivenModel | None) -> Split:
@@ -164,34 +57,7 @@ def take_halves(config: Config, source: Source, given: GivenModel | None) -> Spl
         sample = source.train.read(torch.arange(min(2, len(source.train))))
         halves = split(copy.deepcopy(given), config.cut, make_evaluation_transform(source)(sample))
         return pretrained(halves, config)
-    with global_stream(config.seed, "model"):
-        return build_model(
-            config.model,
-            classes=len(source.classes),
-            input_shape=source.input_shape,
-            cut=config.cut,
-            width=config.width,
-            norm=config.norm,
-            dropout=config.dropout,
-            patch=config.patch,
-            pretrained=config.pretrained,
-        )
-
-
-def arranged(model: nn.Module, config: Config, where: torch.device) -> nn.Module:
-    """Put a model where it computes, in its precision, its kernels in their order in memory."""
-    model = model.to(where, torch.float64 if config.precision == "float64" else torch.float32)
-    for parameter in model.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[config.layout])
-    return model
-
-
-def ends(config: Config, source: Source, where: torch.device) -> tuple[nn.Module, nn.Module | None]:
-    """Return what a device has of the model at its start: its half, and the head if labels stay with it."""
-    halves = take_model(config, source, None)
-    head = behead(halves.server)[1] if config.labels == "device" else None
-    return arranged(halves.device, config, where), None if head is None else arranged(head, config, where)
+    return named_model(config, source)
 
 
 def pretrained(halves: Split, config: Config) -> Split:
@@ -226,65 +92,3 @@ def checked(halves: Split, config: Config, source: Source) -> CutReport:
         batch_size=config.batch_size,
         twice=METHODS[config.method].differentiates_twice(config.parameters()),
     )
-
-
-def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
-    """Return a half with the optimizer its settings name."""
-    return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
-
-
-def make_device(
-    id: int,
-    config: Config,
-    source: Source,
-    indices: Indices,
-    model: nn.Module,
-    total_rounds: int,
-    where: torch.device,
-    *,
-    probes: Probes | None,
-    shift: Shift | None = None,
-    faults: Faults | None = None,
-    head: nn.Module | None = None,
-) -> tuple[Device, DeviceInfo]:
-    """Return a device that starts from a model and has these samples, and what the server knows of it."""
-    augment = None if config.augment == "auto" else config.augment
-    batches = Batches(
-        source.train,
-        indices,
-        seed=config.seed,
-        device=id,
-        batch_size=config.batch_size - config.probes,
-        transform=make_transform(source, augment, shift),
-    )
-    device = Device(
-        id,
-        make_half(copy.deepcopy(model), config.device_optimizer, total_rounds),
-        batches,
-        seed=config.seed,
-        where=where,
-        layout=LAYOUTS[config.layout],
-        probes=probes,
-        probe_steps=config.probe_steps,
-    )
-    if faults is not None and faults.kind != "flip" and id in faults.devices:
-        device = FaultyDevice(device, faults.kind, len(source.classes))
-    if head is not None:
-        device = LabelPrivateDevice(
-            device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds)
-        )
-    counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
-    return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
-
-
-def make_probes(config: Config, source: Source) -> Probes | None:
-    """Return the pictures that all devices draw alike, if the configuration asks for them."""
-    return Probes(source, seed=config.seed, per_batch=config.probes) if config.probes else None
-
-
-def batched(samples: Samples, indices: Indices, transform: Any) -> Iterator[Tensor]:
-    """Yield samples as models see them, in order."""
-    for start in range(0, len(indices), EVALUATION_BATCH):
-        with global_stream(0, "evaluation"):  # for datasets that transform at random
-            raw = samples.read(indices[start : start + EVALUATION_BATCH])
-        yield transform(raw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import re
 import shlex
@@ -24,6 +23,7 @@ from gapsl.analysis.metrics import Metrics
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed, write_text
 from gapsl.data import make_evaluation_transform
+from gapsl.device.build import EVALUATION_BATCH, LAYOUTS, batched
 from gapsl.fleets.base import Stopped
 from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
 from gapsl.methods.registry import METHODS
@@ -43,7 +43,6 @@ from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
-from gapsl.run.parts import EVALUATION_BATCH, LAYOUTS, batched
 
 RUN_NAME = re.compile("[0-9a-f]{32}")
 FAREWELL_SECONDS = 20.0  # that a finished run waits for devices that do not know it yet, who try every 15
@@ -278,7 +277,7 @@ class Server:
         return fleet
 
     def _welcome(self, parts: Parts, agreed: Agreed) -> Callable[[int], wire.Welcome]:
-        run, resolved = run_name(self._folder), json.dumps(self._config.resolved())
+        run, settings = run_name(self._folder), self._config.for_device()
 
         def welcome(device: int) -> wire.Welcome:
             return wire.Welcome(
@@ -286,7 +285,7 @@ class Server:
                 run=run,
                 device=device,
                 devices=self._config.devices,
-                config=resolved,
+                config=settings,
                 classes=parts.source.classes,
                 inputs=parts.source.input_shape,
                 activations=agreed.activations,

@@ -1,14 +1,12 @@
 """What a device makes of commands that come again, come late or teach it nothing."""
 
-import json
-
 import pytest
 import torch
 
 from gapsl.common.errors import InputError
 from gapsl.network.device.agent import Agent
+from gapsl.network.device.device_data import load_device_data
 from gapsl.network.device.member import Member
-from gapsl.network.device.shared import shared_place
 from gapsl.network.device.store import Store
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
@@ -22,9 +20,9 @@ SETTINGS = {
 
 @pytest.fixture
 def member(tmp_path):
-    config = json.dumps(compose(words=SETTINGS).resolved())
+    config = compose(words=SETTINGS).for_device()
     welcome = wire.Welcome(config=config, device=1, run="r1", activations=wire.PLAIN, gradients=wire.PLAIN)
-    member = Member(shared_place(welcome, None), Store(tmp_path / "state"), welcome)
+    member = Member(load_device_data(welcome), Store(tmp_path / "state"), welcome)
     list(member.carry_out(wire.ToDevice(begin=wire.Begin(total_rounds=4, generation=7)), None))
     return member
 

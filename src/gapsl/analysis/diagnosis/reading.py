@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from gapsl.analysis.diagnosis.evidence import Evaluation, Evidence, Labels, Round
 from gapsl.common.errors import InputError
 from gapsl.data import load_partition, load_source
+from gapsl.device.build import limited
 from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import Config, merge, read_yaml
 from gapsl.run.folder import RunFolder
-from gapsl.run.parts import limited
 
 OWN_DATA = "own data"  # in place of a partition, where devices bring theirs
 

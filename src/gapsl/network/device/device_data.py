@@ -1,21 +1,33 @@
-"""Where a device works: its configuration, its samples, and the sets it can be tested with."""
+"""What a device works with: its settings, its samples, and the sets it can be tested with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gapsl.data import Samples, Shift, Source, make_evaluation_transform
+from gapsl.common.errors import InputError
+from gapsl.data import ArraySamples, Samples, Shift, Source, load_source, make_evaluation_transform
+from gapsl.device.build import (
+    EVALUATION_BATCH,
+    Indices,
+    compute_device,
+    ends,
+    load_data,
+    make_device,
+    make_probes,
+    take_partition,
+)
+from gapsl.device.config import DeviceConfig, read_device_config
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import make_faults
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.run.config import Config
-from gapsl.run.parts import EVALUATION_BATCH, Indices, compute_device, ends, make_device, make_probes
 
 
 class HeldOut(NamedTuple):
@@ -26,13 +38,13 @@ class HeldOut(NamedTuple):
     labelled: bool
 
 
-class DataPlace:
-    """A place with data, from which the device can be built again as it was at the start of the run."""
+class DeviceData:
+    """A device's data and settings, from which it can be built again as it was at the start of the run."""
 
     def __init__(
         self,
         id: int,
-        config: Config,
+        config: DeviceConfig,
         source: Source,
         indices: Indices,
         sets: Mapping[wire.Evaluate.Set, HeldOut],
@@ -75,3 +87,76 @@ class DataPlace:
             faults=make_faults(config.faults, devices=config.devices, seed=config.seed),
             head=head,
         )
+
+
+def load_device_data(
+    welcome: wire.Welcome,
+    data: str | None = None,
+    data_dir: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> DeviceData:
+    """Return what a device works with: its own data, or its share of the run's dataset."""
+    if welcome.own_data and data is None:
+        raise InputError(
+            "bring your data: --data folder:PATH, with a folder for each class that the device has, of "
+            f"{', '.join(welcome.classes)}"
+        )
+    if data is not None and not welcome.own_data:
+        raise InputError("this run divides a dataset that all devices have; leave out --data")
+    config, unknown = read_device_config(welcome.config)
+    if unknown:
+        tell(f"settings that this gapsl does not know are ignored: {', '.join(unknown)}")
+    if data is None:
+        if data_dir is not None:
+            config = config.model_copy(update={"data_dir": data_dir})
+        return shared_data(welcome.device, config)
+    return own_data(welcome, config, data, data_dir)
+
+
+def shared_data(device: int, config: DeviceConfig) -> DeviceData:
+    """Return a device's share of a dataset that everybody has: to try things out, and to compare."""
+    source = load_data(config)
+    partition = take_partition(config, source, None)
+    sets = {
+        wire.Evaluate.TEST: HeldOut(source.test, np.arange(len(source.test)), labelled=False),
+        wire.Evaluate.VALIDATION: HeldOut(source.train, partition.validation, labelled=False),
+    }
+    shift = None if partition.shift is None else partition.shift[device]
+    return DeviceData(device, config, source, partition.devices[device], sets, shift)
+
+
+def own_data(welcome: wire.Welcome, config: DeviceConfig, data: str, data_dir: str | None) -> DeviceData:
+    """Return data that nobody else has seen: a device trains on one part, and is tested on the other."""
+    source = fitted(load_source(data, data_dir=data_dir), welcome)
+    sets = {wire.Evaluate.OWN: HeldOut(source.test, np.arange(len(source.test)), labelled=True)}
+    return DeviceData(welcome.device, config, source, np.arange(len(source.train)), sets)
+
+
+def fitted(source: Source, welcome: wire.Welcome) -> Source:
+    """Return a device's data with the run's classes and normalisation, or say why they do not fit."""
+    classes, shape = tuple(welcome.classes), tuple(welcome.inputs)
+    if source.input_shape != shape:
+        raise InputError(
+            f"{source.name} has inputs of shape {source.input_shape}, the run has {shape}; for images give a "
+            f"size: folder:PATH?size={shape[-1]}"
+        )
+    unknown = sorted(set(source.classes) - set(classes))
+    if unknown:
+        raise InputError(
+            f"{source.name} has classes that the run does not have: {', '.join(unknown[:5])}; "
+            f"it has {', '.join(classes[:20])}"
+        )
+    numbers = torch.tensor([classes.index(name) for name in source.classes])
+    return replace(
+        source,
+        train=relabelled(source.train, numbers),
+        test=relabelled(source.test, numbers),
+        classes=classes,
+        mean=tuple(welcome.mean),
+        std=tuple(welcome.std),
+    )
+
+
+def relabelled(samples: Samples, numbers: Tensor) -> Samples:
+    """Return samples whose classes have other numbers."""
+    return ArraySamples(samples.read(torch.arange(len(samples))), numbers[samples.labels])

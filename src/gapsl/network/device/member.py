@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError
+from gapsl.device.build import EVALUATION_BATCH
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
@@ -21,7 +22,6 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.framing import AtMost, Expected, parts
-from gapsl.run.parts import EVALUATION_BATCH
 
 Outgoing = wire.FromDevice | memoryview
 # Random generators of torch are global, so the devices of one process compute one after another.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapsl.models.optimizer import learning_rate
 from gapsl.run.convergence import converged_epoch
-from gapsl.run.schedule import learning_rate
 
 
 def rates(schedule, rounds=6, **options):

@@ -1,0 +1,76 @@
+"""How a half is trained: its optimizer, and its learning rate as a pure function of the round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+Schedule = Literal["constant", "cosine", "linear", "step"]
+
+
+class OptimizerConfig(BaseModel):
+    """How one half is trained."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
+    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum (sgd)")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    schedule: Schedule = Field("constant", description="how the learning rate changes over the rounds")
+    warmup: int = Field(0, ge=0, description="rounds of linear warm-up")
+    step_every: int = Field(100, ge=1, description="rounds between two drops of schedule 'step'")
+    step_factor: float = Field(0.1, gt=0, le=1, description="what a drop multiplies the rate by")
+    clip: float | None = Field(None, gt=0, description="largest norm of a gradient; unset: no clipping")
+
+    def maker(self) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+        """Return a function that makes this optimizer for some parameters."""
+        if self.name == "adamw":
+            return lambda parameters: torch.optim.AdamW(
+                parameters, lr=self.lr, weight_decay=self.weight_decay
+            )
+        return lambda parameters: torch.optim.SGD(
+            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+
+    def rate(self, total_rounds: int) -> Callable[[int], float]:
+        """Return the learning rate by round."""
+        return learning_rate(
+            self.lr,
+            self.schedule,
+            total_rounds=total_rounds,
+            warmup=self.warmup,
+            step_every=self.step_every,
+            step_factor=self.step_factor,
+        )
+
+
+def learning_rate(
+    base: float,
+    schedule: Schedule,
+    *,
+    total_rounds: int,
+    warmup: int = 0,
+    step_every: int = 100,
+    step_factor: float = 0.1,
+) -> Callable[[int], float]:
+    """Return the learning rate by round (from 1): a linear warm-up, then the schedule."""
+
+    def rate(round: int) -> float:
+        if round <= warmup:
+            return base * round / (warmup + 1)
+        done = (round - warmup - 1) / max(1, total_rounds - warmup)
+        if schedule == "cosine":
+            return base * (1 + math.cos(math.pi * done)) / 2
+        if schedule == "linear":
+            return base * (1 - done)
+        if schedule == "step":
+            return base * float(step_factor ** ((round - warmup - 1) // step_every))
+        return base
+
+    return rate
