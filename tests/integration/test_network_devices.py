@@ -98,10 +98,11 @@ def test_a_method_that_only_the_server_knows_is_trained_with_devices_of_another_
 
     if "mine-alone" not in gapsl.METHODS:
         gapsl.register_method("mine-alone", Mine)
-    served = Served(compose(words={**SMALL, "method": "mine-alone", "rounds": 2}), tmp_path)
+    config = compose(words={**SMALL, "method": "mine-alone", "rounds": 2})
+    served = Served(config, tmp_path, network={"patience": 200})
     place = ["--server", f"localhost:{served.port}", "--devices", "3", "--state", str(tmp_path / "state")]
     command = [sys.executable, "-m", "gapsl", "join", *place]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     expected = gapsl.train(compose(words={**SMALL, "method": "psl", "rounds": 2}))
     assert expected is not None
