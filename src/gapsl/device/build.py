@@ -35,9 +35,8 @@ from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, FaultyDevice
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
-from gapsl.models.cut_norm import normalise_at_cut
+from gapsl.models.cut import behead, normalise_at_cut
 from gapsl.models.half import Half
-from gapsl.models.head import behead
 from gapsl.models.optimizer import OptimizerConfig
 
 EVALUATION_BATCH = 256

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
-from gapsl.models.chain import children_of, is_chain, refuse_other_output
-from gapsl.models.refusals import CutError
 
 Children = OrderedDict[str, nn.Module]
+
+
+class CutError(InputError):
+    """The model cannot be trained in two halves as it is; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Cuttable(Protocol):
         ...
 
 
-def split(module: nn.Module, at: int | str, sample: torch.Tensor | None = None) -> Split:
+def split(module: nn.Module, at: int | str, sample: Tensor | None = None) -> Split:
     """Cut a module after its first `at` children, or after the child with this dotted name.
 
     A module that has a method `cut(at) -> Split` cuts itself. An `nn.Sequential` is cut as it is. Of any
@@ -89,6 +94,112 @@ def cuts_of(module: nn.Module) -> list[str]:
         if all(next(nn.Sequential(half).parameters(), None) is not None for half in (front, back)):
             found.append(name)
     return found
+
+
+def behead(server: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Return what stays with the server, and the last layer with parameters and all that follows it.
+
+    A chain (`nn.Sequential`) gives its last part; of any other module it is the child called `head`.
+    """
+    if is_chain(server):
+        children = list(server.named_children())
+        with_weights = [
+            i for i, (_, child) in enumerate(children) if next(child.parameters(), None) is not None
+        ]
+        if len(with_weights) >= 2:
+            last = with_weights[-1]
+            front, back = children[:last], children[last:]
+            return nn.Sequential(OrderedDict(front)), nn.Sequential(OrderedDict(back))
+    head = getattr(server, "head", None)
+    if isinstance(head, nn.Module) and next(head.parameters(), None) is not None:
+        server.head = nn.Identity()
+        return server, head
+    raise CutError(
+        "labels = device needs a last layer that can be taken off the server's half: two layers with weights "
+        "in an nn.Sequential, or a child called head; cut earlier, or let the server have the labels"
+    )
+
+
+def normalise_at_cut(halves: Split) -> Split:
+    """Let the device's half normalise each sample's activations over all of them, without a parameter.
+
+    It is a hook and no layer, so that parameters keep their names, whatever kind of module the half is.
+    """
+    halves.device.register_forward_hook(_normalised)
+    return halves
+
+
+def is_chain(module: nn.Module) -> bool:
+    """Tell whether a module runs its children in order and does nothing else."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield a module's children by name, one that occurs twice (a shared ReLU) twice."""
+    # named_children() leaves repetitions out, and a chain without its second ReLU is another function.
+    return ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+def refuse_other_output(module: nn.Module, chained: nn.Module, sample: Tensor) -> None:
+    """Refuse a chain that does not compute what the module computes, in training as in evaluation."""
+    fix = (
+        "put all that its forward does into an nn.Sequential (nn.Flatten for a flatten or view, nn.ReLU for "
+        "a functional one), give it a method `cut(at) -> Split`, or give the two halves directly"
+    )
+    runs = {type(module).__name__: module, "the chain of its children": chained}
+    for training in (False, True):
+        outputs = []
+        for who, run in runs.items():
+            with untouched(module), torch.no_grad():
+                torch.manual_seed(0)  # the same dropout in both runs
+                module.train(training)
+                try:
+                    outputs.append(run(sample.clone()))
+                except Exception as error:  # a stranger's forward may raise anything
+                    raise CutError(f"{who} fails on the sample: {error}; {fix}") from error
+        whole, other = outputs
+        if not (
+            isinstance(whole, Tensor)
+            and isinstance(other, Tensor)
+            and whole.shape == other.shape
+            and torch.allclose(whole, other, equal_nan=True)
+        ):
+            mode = "training" if training else "evaluation"
+            raise CutError(
+                f"{type(module).__name__} is not the chain of its children: run one after the other they "
+                f"give another output than its forward (in {mode} mode); {fix}"
+            )
+
+
+@contextmanager
+def untouched(*modules: nn.Module) -> Iterator[None]:
+    """Put back each module's training mode and buffers, and torch's generators, after the block.
+
+    Gradients are the caller's duty: `torch.autograd.grad` does not write any.
+    """
+    parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
+    modes = [part.training for part in parts]
+    # A forward may write into a buffer (BatchNorm) or bind another tensor to its name: undo both.
+    buffers = [
+        (part, name, buffer, buffer.detach().clone())
+        for part in parts
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+        with torch.no_grad():
+            for part, name, buffer, value in buffers:
+                part._buffers[name] = buffer.copy_(value)
+
+
+def _normalised(half: nn.Module, inputs: tuple[Tensor, ...], activations: Tensor) -> Tensor:
+    """Return the activations with mean 0 and variance 1 in every row, in the memory order they came in."""
+    return F.group_norm(activations, 1)
 
 
 def _names(module: nn.Module, prefix: str = "") -> Iterator[str]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from gapsl.models.chain import children_of, is_chain
-from gapsl.models.check import CutReport
-from gapsl.models.cut import Split
+from gapsl.models.cut import Split, children_of, is_chain
+from gapsl.models.cut_checks import CutReport
 
 
 @dataclass(frozen=True)

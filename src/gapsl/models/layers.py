@@ -1,14 +1,16 @@
-"""What the convolutional models have in common: widths, norms, initial weights, image shapes."""
+"""What the built-in models have in common: numbered cuts, widths, norms, initial weights, image shapes."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 
 from torch import nn
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
+from gapsl.models.cut import CutError, Split, cut_chain
 
 # Four channels or more share a group: a group of one channel on a 1×1 map would normalise to zero.
 NORMS: dict[str, Callable[[int], nn.Module | None]] = {
@@ -16,6 +18,29 @@ NORMS: dict[str, Callable[[int], nn.Module | None]] = {
     "batch": lambda channels: nn.BatchNorm2d(channels),
     "group": lambda channels: nn.GroupNorm(math.gcd(32, channels // 4), channels),
 }
+
+
+class Staged(nn.Sequential):
+    """A chain with stops: cut k falls after the layer named `stops[k - 1]`.
+
+    Dotted names cut it too, like every other chain.
+    """
+
+    def __init__(self, layers: OrderedDict[str, nn.Module], stops: tuple[str, ...], stage: str) -> None:
+        super().__init__(layers)
+        self.stops = stops
+        self.stage = stage  # what a stage is called in messages, for example "convolution"
+
+    def cut(self, at: int | str) -> Split:
+        """Return the halves on either side of this cut."""
+        if isinstance(at, str):
+            return cut_chain(self, at)
+        if isinstance(at, bool) or not 1 <= at <= len(self.stops):
+            raise CutError(
+                f"there is no cut {at}: a cut falls after {self.stage} 1 to {len(self.stops)}; "
+                f"or name the device's last layer, for example {self.stops[0]!r}"
+            )
+        return cut_chain(self, self.stops[at - 1])
 
 
 def scaled(channels: int, width: float) -> int:

@@ -8,8 +8,7 @@ from collections import OrderedDict
 from torch import nn
 
 from gapsl.common.errors import InputError
-from gapsl.models.layers import checked_dropout, image_shape, initialise, norm_of, scaled
-from gapsl.models.staged import Staged
+from gapsl.models.layers import Staged, checked_dropout, image_shape, initialise, norm_of, scaled
 
 
 def small(

@@ -7,30 +7,10 @@ from collections import OrderedDict
 from torch import nn
 
 from gapsl.common.errors import InputError
-from gapsl.models.layers import image_shape, initialise, norm_of, scaled
-from gapsl.models.staged import Staged
+from gapsl.models.layers import Staged, image_shape, initialise, norm_of, scaled
 
 POOL = 0
-CONFIGURATION_D = (
-    64,
-    64,
-    POOL,
-    128,
-    128,
-    POOL,
-    256,
-    256,
-    256,
-    POOL,
-    512,
-    512,
-    512,
-    POOL,
-    512,
-    512,
-    512,
-    POOL,
-)
+CONFIGURATION_D = (64, 64, POOL, 128, 128, POOL, *(256,) * 3, POOL, *((512,) * 3 + (POOL,)) * 2)
 
 
 def vgg16(classes: int, input_shape: tuple[int, ...], width: float = 1.0, norm: str = "none") -> Staged:

@@ -37,7 +37,7 @@ from gapsl.methods.device_loss import LossAtDevice
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models import Split
-from gapsl.models.head import behead
+from gapsl.models.cut import behead
 from gapsl.options.losses import check_loss, make_losses
 from gapsl.options.probes import CommonGround
 from gapsl.run.config import Config

@@ -12,7 +12,7 @@ import gapsl
 from gapsl.common.errors import InputError
 from gapsl.methods.device_loss import LossAtDevice
 from gapsl.models import CutError
-from gapsl.models.head import behead
+from gapsl.models.cut import behead
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gapsl.data import load_source
 from gapsl.models import Split, build_model
-from gapsl.models.cut_norm import normalise_at_cut
+from gapsl.models.cut import normalise_at_cut
 from gapsl.run.config import make_config
 from gapsl.run.parts import take_model
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.models import Split, build_model, load_pretrained
-from gapsl.models.resize import resize_patches, resize_positions
 from gapsl.models.small import small
 from gapsl.models.vgg import vgg16
-from gapsl.models.vit import Size, ViT
+from gapsl.models.vit import Size, ViT, resize_patches, resize_positions
 
 
 def tiny(classes: int = 3, side: int = 8, patch: int = 4, channels: int = 3) -> ViT:

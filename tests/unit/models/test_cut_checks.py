@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.models import CutError, CutReport, Split, build_model, check_cut
-from gapsl.models.refusals import (
+from gapsl.models.cut_checks import (
     ActivationError,
     GradientError,
     InPlaceError,
