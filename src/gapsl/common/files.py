@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,34 @@ def room_needed(path: Path, go_on: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
-    """Keep two processes from working in a folder; the lock ends with the process."""
+def file_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Let one process at a time through, by the lock of a file or folder; it ends with the process.
+
+    Without `wait`, BlockingIOError is raised if somebody is inside.
+    """
+    made = 0 if path.is_dir() else os.O_CREAT | os.O_RDWR
+    descriptor = os.open(path, os.O_RDONLY | made, 0o666)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
-        ) from None
-    with file:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        # The file stays: to unlink it would let a third process lock a new one while a second holds this.
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
+    """Keep two processes from working in a folder."""
+    with ExitStack() as lock:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.enter_context(file_lock(folder / ".lock", wait=False))
+        except BlockingIOError:
             raise InputError(busy) from None
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
+            ) from None
         yield
 
 

@@ -15,9 +15,8 @@ from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 from gapsl.common.streams import numpy_stream
 from gapsl.data.partition import Partition, load_partition
+from gapsl.data.partitioners import PARTITIONERS, Ints, interleave
 from gapsl.data.shift import make_shifts
-from gapsl.data.splits import SPLITS, Ints
-from gapsl.data.stratify import interleave
 
 GRAMMAR = (
     "write <labels>[+<shift>]: iid, dirichlet:ALPHA[,min=N], unequal:ALPHA[,min=N], shards:K or file:PATH, "
@@ -46,10 +45,10 @@ def make_partition(
         raise InputError(
             f"labels from {known.min()} to {known.max()} for {classes} classes; give all classes"
         )
-    split, shift = _parse(spec)
+    division, shift = _parse(spec)
     shifts = make_shifts(shift, devices=devices, seed=seed) if shift else None
-    if split.startswith("file:"):
-        saved = _load(split.removeprefix("file:"), len(known), devices, fingerprint, validation)
+    if division.startswith("file:"):
+        saved = _load(division.removeprefix("file:"), len(known), devices, fingerprint, validation)
         if shifts is None:
             return saved
         if saved.shift is not None:
@@ -62,8 +61,8 @@ def make_partition(
         raise InputError(
             f"{devices} devices but {len(pool)} training samples; use at most {len(pool)}, or more data"
         )
-    name, _, argument = split.partition(":")
-    parts = SPLITS[name](known[pool], devices, argument, rng)
+    name, _, argument = division.partition(":")
+    parts = PARTITIONERS[name](known[pool], devices, argument, rng)
     if empty := [i for i, part in enumerate(parts) if len(part) == 0]:
         raise InputError(f"{spec}: device {empty[0]} would get no samples; use fewer devices or more data")
     owned = tuple(np.sort(pool[part]) for part in parts)
@@ -75,13 +74,13 @@ def _parse(spec: str) -> tuple[str, str]:
     if spec.startswith("file:"):  # a path may hold a plus; only one with a shift behind it is ours
         found = re.fullmatch(r"(.*)\+((?:noise|rotation|colou?r):[^+/]*)", spec)
         return (found[1], found[2]) if found else (spec, "")
-    split, *shifts = re.split(r"\+(?=[a-z])", spec)  # not the plus of 1e+1
-    name = split.partition(":")[0]
-    if name not in SPLITS:
-        raise InputError(f"unknown partition {name!r}; {nearest(name, [*SPLITS, 'file'])}. {GRAMMAR}")
+    division, *shifts = re.split(r"\+(?=[a-z])", spec)  # not the plus of 1e+1
+    name = division.partition(":")[0]
+    if name not in PARTITIONERS:
+        raise InputError(f"unknown partition {name!r}; {nearest(name, [*PARTITIONERS, 'file'])}. {GRAMMAR}")
     if len(shifts) > 1:
         raise InputError(f"{spec}: there can be one shift only; {GRAMMAR}")
-    return split, shifts[0] if shifts else ""
+    return division, shifts[0] if shifts else ""
 
 
 def _hold_out(labels: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -1,18 +1,19 @@
-"""A download that resumes where it stopped and is not there until its checksum is right."""
+"""Where dataset files are looked for, and a download that resumes where it stopped and is checked."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-import sys
+import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gapsl.common.errors import InputError
+from gapsl.common.files import file_lock
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in total if known
 
@@ -22,12 +23,55 @@ ATTEMPTS = 3  # in a row without receiving a byte
 PAUSE_SECONDS = 1.0  # before the second attempt; doubles with each further one
 
 
+@dataclass(frozen=True)
+class Places:
+    """The folders of one search, first to last, and whether a missing file may be downloaded."""
+
+    data_dir: Path | None = None
+    may_download: bool = True
+    progress: Progress | None = None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The user's folder, `$GAPSL_DATA`, then the cache; those that are set."""
+        named = os.environ.get("GAPSL_DATA")
+        cache = Path("~/.cache/gapsl").expanduser()
+        given = (self.data_dir, Path(named).expanduser() if named else None, cache)
+        return tuple(dict.fromkeys(folder for folder in given if folder is not None))
+
+    def find(self, *names: str, also: Iterable[Path] = ()) -> Path | None:
+        """Return the first path that exists: all names in a folder before the next folder."""
+        for folder in (*self.folders, *also):
+            for name in names:
+                if (folder / name).exists():
+                    return folder / name
+        return None
+
+    def fetch(self, url: str, name: str, md5: str) -> Path:
+        """Download a file that was not found into the first folder that can be written."""
+        searched = ", ".join(str(folder) for folder in self.folders)
+        if not self.may_download:
+            raise InputError(
+                f"{name} is not in {searched} and downloading is off; get it from {url} and put it in one of "
+                "these folders, or allow the download"
+            )
+        for folder in self.folders:
+            target = folder / name
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                continue
+            if os.access(target.parent, os.W_OK):
+                return download(url, target, md5=md5, progress=self.progress)
+        raise InputError(f"none of {searched} can be written; name a writable folder with GAPSL_DATA")
+
+
 def download(
     url: str, target: Path, *, md5: str, progress: Progress | None = None, pause: float = PAUSE_SECONDS
 ) -> Path:
     """Fetch a file into `target`; an interrupted one continues from its `.part` next time."""
     part = target.with_name(target.name + ".part")
-    with _locked(target.with_name(target.name + ".lock")):
+    with file_lock(target.with_name(target.name + ".lock")):  # devices of one machine ask for the same file
         if target.exists():  # another process fetched it while this one waited
             return target
         _receive_all(url, part, target, progress, pause)
@@ -88,17 +132,3 @@ def _receive(url: str, part: Path, start: int, progress: Progress | None) -> boo
                 if progress is not None:
                     progress(done, total)
     return total is None or done == total
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time through: the devices of one machine may all ask for the same file."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    # The file stays: to unlink it would let a third process lock a new one while a second holds this.

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
+from gapsl.data.partitioners import Ints
 from gapsl.data.shift import SHIFTS, Shift
-from gapsl.data.splits import Ints
 
 SCHEMA = 1
 

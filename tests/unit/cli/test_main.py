@@ -44,7 +44,6 @@ def test_a_device_process_loads_no_plotting_and_no_reproduction() -> None:
     assert not loaded & {"matplotlib", "gapsl.run.build", "gapsl.cli.train"}
 
 
-@pytest.mark.xfail(reason="gapsl.network.device imports gapsl.run.config and gapsl.methods", strict=False)
 def test_a_device_process_loads_no_method() -> None:
     loaded = loaded_by("join", "--help")
     assert not {name for name in loaded if name.startswith(("gapsl.methods", "gapsl.options", "gapsl.run"))}

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gapsl.common.registry import Registry
-from gapsl.data.download import Progress
-from gapsl.data.places import Places
+from gapsl.data.download import Places, Progress
 from gapsl.data.source import Source
+from gapsl.data.sources.built_in import load_described, load_digits
 from gapsl.data.sources.cifar import load_cifar10, load_cifar100
-from gapsl.data.sources.described import load_described
-from gapsl.data.sources.digits import load_digits
 from gapsl.data.sources.fashion import load_fashion_mnist
 from gapsl.data.sources.folder import load_folder
 

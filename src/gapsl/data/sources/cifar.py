@@ -12,13 +12,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapsl.common.errors import InputError
-from gapsl.data.download import file_md5
-from gapsl.data.places import Places
+from gapsl.data.download import Places, file_md5
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
-from gapsl.data.sources.cifar_classes import CIFAR10_CLASSES, CIFAR100_CLASSES
 
 PIXELS = 3 * 32 * 32
+
+CIFAR10_CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+
+CIFAR100_CLASSES = (
+    *("apple", "aquarium_fish", "baby", "bear", "beaver"),
+    *("bed", "bee", "beetle", "bicycle", "bottle"),
+    *("bowl", "boy", "bridge", "bus", "butterfly"),
+    *("camel", "can", "castle", "caterpillar", "cattle"),
+    *("chair", "chimpanzee", "clock", "cloud", "cockroach"),
+    *("couch", "crab", "crocodile", "cup", "dinosaur"),
+    *("dolphin", "elephant", "flatfish", "forest", "fox"),
+    *("girl", "hamster", "house", "kangaroo", "keyboard"),
+    *("lamp", "lawn_mower", "leopard", "lion", "lizard"),
+    *("lobster", "man", "maple_tree", "motorcycle", "mountain"),
+    *("mouse", "mushroom", "oak_tree", "orange", "orchid"),
+    *("otter", "palm_tree", "pear", "pickup_truck", "pine_tree"),
+    *("plain", "plate", "poppy", "porcupine", "possum"),
+    *("rabbit", "raccoon", "ray", "road", "rocket"),
+    *("rose", "sea", "seal", "shark", "shrew"),
+    *("skunk", "skyscraper", "snail", "snake", "spider"),
+    *("squirrel", "streetcar", "sunflower", "sweet_pepper", "table"),
+    *("tank", "telephone", "television", "tiger", "tractor"),
+    *("train", "trout", "tulip", "turtle", "wardrobe"),
+    *("whale", "willow_tree", "wolf", "woman", "worm"),
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapsl.common.errors import InputError
-from gapsl.data.places import Places
+from gapsl.data.download import Places
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
 

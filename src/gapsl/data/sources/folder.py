@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from gapsl.common.errors import InputError
 from gapsl.common.streams import numpy_stream
-from gapsl.data.places import Places
+from gapsl.data.download import Places
+from gapsl.data.partitioners import interleave
 from gapsl.data.samples import ArraySamples
 from gapsl.data.source import Source
-from gapsl.data.stratify import interleave
 
 if TYPE_CHECKING:
     from PIL.Image import Image

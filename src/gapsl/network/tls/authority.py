@@ -7,10 +7,8 @@ before its certificate. What a crash leaves unfinished, the same command with --
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
-import os
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import drafted, write_bytes
+from gapsl.common.files import drafted, file_lock, write_bytes
 from gapsl.common.registry import nearest
 from gapsl.network.tls.certificates import (
     CA_DAYS,
@@ -261,23 +259,20 @@ def index_of(issued: Iterable[Issued]) -> bytes:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait for others that change a folder, and keep them from it."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise InputError(f"cannot read {folder}: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """Wait for others that change a folder, keep them from it, and clean up after one that was killed."""
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(file_lock(folder))
+        except OSError as error:
+            raise InputError(f"cannot read {folder}: {error.strerror}") from None
         if (folder / PENDING).exists():
             raise InputError(
                 f"{folder / PENDING} has the files of a change that another version of gapsl did not finish; "
                 f"move them to their places in {folder}, and delete it"
             )
         for draft in (*folder.rglob(".*.pem.*"), *folder.glob(f".{ISSUED}.*")):
-            draft.unlink(missing_ok=True)  # of a command that was killed
+            draft.unlink(missing_ok=True)
         yield
-    finally:
-        os.close(descriptor)  # and with it the lock
 
 
 def write_in_order(folder: Path, files: dict[Path, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Ways to divide labelled samples among devices; each returns one array of positions per device."""
+"""Partitioners: ways to divide labelled samples among devices, one array of positions per device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import Registry
-from gapsl.data.stratify import interleave
 
 Ints = NDArray[np.int64]
 # labels, devices, the part of the spec after the colon, randomness -> positions of each device
-Split = Callable[[Ints, int, str, np.random.Generator], list[Ints]]
+Partitioner = Callable[[Ints, int, str, np.random.Generator], list[Ints]]
 
-SPLITS: Registry[Split] = Registry("partition")
+PARTITIONERS: Registry[Partitioner] = Registry("partition")
 
 REDRAWS = 1000
 MIN_SAMPLES = 10
@@ -24,14 +23,14 @@ MIN_SAMPLES = 10
 ALPHA_RANGE = (1e-4, 1e6)
 
 
-def split_iid(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+def iid(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`iid`: a random deal of everything, sizes equal but for one sample."""
     if argument:
         raise InputError(f"iid takes no argument, but got {argument!r}; write iid")
     return np.array_split(rng.permutation(len(labels)), devices)
 
 
-def split_dirichlet(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+def dirichlet(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`dirichlet:ALPHA[,min=10]`: each class is shared out by its own Dirichlet(alpha) draw."""
     alpha, least = _parse_alpha("dirichlet", argument, len(labels), devices)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
@@ -47,7 +46,7 @@ def split_dirichlet(labels: Ints, devices: int, argument: str, rng: np.random.Ge
     return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
 
 
-def split_unequal(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+def unequal(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`unequal:ALPHA[,min=10]`: amounts by a Dirichlet(alpha) draw, label proportions alike."""
     alpha, least = _parse_alpha("unequal", argument, len(labels), devices)
     total = np.array([len(labels)])
@@ -59,7 +58,7 @@ def split_unequal(labels: Ints, devices: int, argument: str, rng: np.random.Gene
     return np.split(interleave(labels, rng), cuts[0, :-1])
 
 
-def split_shards(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
+def shards(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`shards:K`: exactly K classes a device; each class in equal shards to those that have it.
 
     McMahan's shards of the label-sorted data can straddle two classes. Here the classes are dealt
@@ -86,10 +85,27 @@ def split_shards(labels: Ints, devices: int, argument: str, rng: np.random.Gener
     return [np.concatenate(pieces) for pieces in parts]
 
 
-SPLITS.register("iid", split_iid)
-SPLITS.register("dirichlet", split_dirichlet)
-SPLITS.register("unequal", split_unequal)
-SPLITS.register("shards", split_shards)
+PARTITIONERS.register("iid", iid)
+PARTITIONERS.register("dirichlet", dirichlet)
+PARTITIONERS.register("unequal", unequal)
+PARTITIONERS.register("shards", shards)
+
+
+def interleave(labels: Ints, rng: np.random.Generator) -> Ints:
+    """Return a random order of all positions with the classes spread evenly along it.
+
+    The r-th sample of a class of n (in a random order) stands at (r + u) / n of the way, u one random
+    number per class. So a stretch of a fraction f holds f·n of each class, give or take one or two:
+    cut anywhere, all pieces are stratified.
+    """
+    count = len(labels)
+    shuffled = rng.permutation(count)
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    rank = np.arange(count) - np.repeat(starts, sizes)
+    offset = np.repeat(rng.random(len(sizes)), sizes)
+    place = (rank + offset) / np.repeat(sizes, sizes)
+    return np.asarray(by_class[np.argsort(place, kind="stable")], dtype=np.int64)
 
 
 def _deal_classes(classes: int, devices: int, each: int, rng: np.random.Generator) -> list[list[int]]:
