@@ -15,7 +15,7 @@ from gapsl.common.streams import global_stream, random_subset, torch_stream
 from gapsl.data import Batches, Source, make_evaluation_transform, make_partition
 from gapsl.data.probes import Probes
 from gapsl.data.transform import crop_flip
-from gapsl.device.probe_alignment import learn_and_meet
+from gapsl.device.probe_alignment import learn_and_align
 from gapsl.models.half import Half, average, weights_of
 from gapsl.options.probes import apart, leader_of, members_of, pulls, scores_of
 from studies.judging import Running, make_judge
@@ -144,7 +144,7 @@ class Training:
         if ground is None or not ground.steps or probes is None:
             torch.autograd.backward(sent, reply)
         else:
-            learn_and_meet(half, sent, reply, probes.contiguous(memory_format=FAST), ground.steps)
+            learn_and_align(half, sent, reply, probes.contiguous(memory_format=FAST), ground.steps)
 
     def serve(self, round: int, activations: Sequence[Tensor], labels: Tensor) -> dict[int, Tensor]:
         """Step on the server and return the devices' own gradients at the cut; who has none, skips."""

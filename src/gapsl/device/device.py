@@ -10,10 +10,8 @@ from torch import Tensor
 from gapsl.common.streams import global_stream
 from gapsl.data.probes import Probes
 from gapsl.device.exchange import Reply, Upload
-from gapsl.device.probe_alignment import learn_and_meet
+from gapsl.device.probe_alignment import learn_and_align
 from gapsl.models.half import Half, all_finite, digest
-
-NO_LABEL = -1  # of a probe
 
 
 class BatchSource(Protocol):
@@ -48,8 +46,8 @@ class Device:
     ) -> None:
         self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
         self.where, self.layout, self.probe_steps = where, layout, probe_steps
-        self._common: Tensor | None = None  # the probes that were sent
-        self._sent: Tensor | None = None  # activations whose graph waits for the reply
+        self._probed: Tensor | None = None  # the probes of the last forward, to align on
+        self._sent: Tensor | None = None  # activations whose graph waits for the reply, the probes' last
         self._unanswered = False  # whether the last forward can still be undone
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
         self._start = half.flat()  # the half before training, to tell how far it has gone
@@ -68,24 +66,23 @@ class Device:
         }
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
-        """Run the next mini-batch up to the cut."""
+        """Run the next mini-batch, and the round's probes with it, up to the cut."""
         inputs, labels = self.batches.draw(round, turn)
+        probes = 0
         if self.probes is not None:
-            common = self.probes.of_round(round, turn)
-            inputs = torch.cat([inputs, common.to(inputs)])
-            labels = torch.cat([labels, labels.new_full((len(common),), NO_LABEL)])
+            drawn = self.probes.of_round(round, turn)
+            inputs, probes = torch.cat([inputs, drawn.to(inputs)]), len(drawn)
         model = self.half.model.train(learn)
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
         inputs = self.placed(inputs)
-        if self.probes is not None and self.probe_steps:
-            self._common = inputs[-len(common) :]
+        self._probed = inputs[-probes:] if probes and self.probe_steps else None
         with (
             global_stream(self.seed, "dropout-device", self.id, round, turn),
             torch.set_grad_enabled(learn),
         ):
             activations = model(inputs)
         self._sent, self._unanswered = activations if learn else None, True
-        return Upload(self.id, round, turn, activations.detach(), labels.to(self.where))
+        return Upload.unpack(self.id, round, turn, activations.detach(), labels.to(self.where), probes)
 
     def placed(self, inputs: Tensor) -> Tensor:
         """Return inputs where the half computes, in its precision and memory order."""
@@ -102,11 +99,11 @@ class Device:
                 for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
                     buffer.copy_(before)
             return
-        gradient = reply.gradient
+        gradient = reply.pack()
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
             gradient = torch.empty_like(sent).copy_(gradient)
-        if self._common is not None:
-            learn_and_meet(self.half, sent, gradient, self._common, self.probe_steps)
+        if self._probed is not None:
+            learn_and_align(self.half, sent, gradient, self._probed, self.probe_steps)
         else:
             torch.autograd.backward(sent, gradient)
         self.half.step(round)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
+
+NO_LABEL = -1  # of a probe, where it goes among the rows of a batch
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,43 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Upload:
-    """A device's activations at the cut with their labels: (b, ...) and (b,)."""
+    """A device's activations at the cut with their labels: (b, ...) and (b,), and those of its probes."""
 
     device: int
     round: int
     turn: int
     activations: Tensor
     labels: Tensor
+    probes: Tensor | None = None  # (p, ...): what it makes of the round's probes; None: there are none
+
+    @classmethod
+    def unpack(
+        cls, device: int, round: int, turn: int, rows: Tensor, labels: Tensor, probes: int = 0
+    ) -> Upload:
+        """Make an upload of one tensor, as it is sent: the last rows are the probes', if there are any."""
+        if probes == 0:
+            return cls(device, round, turn, rows, labels)
+        return cls(device, round, turn, rows[:-probes], labels[: len(rows) - probes], rows[-probes:])
+
+    def pack(self) -> tuple[Tensor, Tensor]:
+        """Return activations and labels with the probes as last rows, which have no label."""
+        if self.probes is None:
+            return self.activations, self.labels
+        unlabelled = self.labels.new_full((len(self.probes),), NO_LABEL)
+        return torch.cat([self.activations, self.probes]), torch.cat([self.labels, unlabelled])
+
+    @property
+    def rows(self) -> int:
+        """The rows of one tensor with all of it."""
+        return len(self.activations) + (0 if self.probes is None else len(self.probes))
 
     @property
     def nbytes(self) -> int:
-        """The bytes it takes to send this."""
-        return self.activations.nbytes + self.labels.nbytes
+        """The bytes it takes to send this, a label for every row."""
+        found = self.activations.nbytes + self.labels.nbytes
+        if self.probes is None:
+            return found
+        return found + self.probes.nbytes + len(self.probes) * self.labels.element_size()
 
 
 @dataclass(frozen=True)
@@ -50,11 +78,21 @@ class Reply:
 
     gradient: Tensor
     step: bool = True
+    pull: Tensor | None = None  # the gradient at its probes, or how far it is from the leader there
+
+    @classmethod
+    def unpack(cls, rows: Tensor, step: bool, probes: int = 0) -> Reply:
+        """Make a reply of one tensor, as it is sent: the last rows are the probes', if there are any."""
+        return cls(rows[:-probes], step, rows[-probes:]) if probes else cls(rows, step)
+
+    def pack(self) -> Tensor:
+        """Return the gradient with the pull as its last rows."""
+        return self.gradient if self.pull is None else torch.cat([self.gradient, self.pull])
 
     @property
     def nbytes(self) -> int:
         """The bytes it takes to send this."""
-        return self.gradient.nbytes
+        return self.gradient.nbytes + (0 if self.pull is None else self.pull.nbytes)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 import torch
-from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 from gapsl.common.streams import random_subset, torch_stream
-from gapsl.device.device import NO_LABEL, Device
+from gapsl.device.device import Device
 from gapsl.device.exchange import Upload
 
 Kind = Literal["flip", "labels", "permute", "noise", "scale"]
@@ -52,19 +51,17 @@ class FaultyDevice(Device):
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut, and spoil what is sent."""
         upload = super().forward(round, turn, learn=learn)
-        if self.kind == "scale":
-            return replace(upload, activations=upload.activations * TOO_LONG)
-        if self.kind == "permute":
-            return self._labelled(upload, (upload.labels + 1) % self.classes)
+        rows, labels = upload.pack()
+        labels = labels.clone()
+        own = slice(len(upload.labels))  # probes have no label
         generator = torch_stream(self.seed, "fault", self.id, round, turn)
-        if self.kind == "labels":
-            labels = torch.randint(self.classes, upload.labels.shape, generator=generator)
-            return self._labelled(upload, labels.to(upload.labels))
-        noise = torch.randn(upload.activations.shape, generator=generator).to(upload.activations)
-        spread, middle = upload.activations.std(), upload.activations.mean()
-        return replace(upload, activations=noise * spread + middle)
-
-    def _labelled(self, upload: Upload, labels: Tensor) -> Upload:
-        """Return an upload with other labels; probes have none."""
-        probes = upload.labels == NO_LABEL
-        return replace(upload, labels=torch.where(probes, upload.labels, labels))
+        if self.kind == "scale":
+            rows = rows * TOO_LONG
+        elif self.kind == "permute":
+            labels[own] = (upload.labels + 1) % self.classes
+        elif self.kind == "labels":
+            labels[own] = torch.randint(self.classes, labels.shape, generator=generator).to(labels)[own]
+        else:
+            noise = torch.randn(rows.shape, generator=generator).to(rows)
+            rows = noise * rows.std() + rows.mean()
+        return Upload.unpack(self.id, round, turn, rows, labels, upload.rows - len(upload.activations))

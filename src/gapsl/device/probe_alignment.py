@@ -1,4 +1,4 @@
-"""Meeting on common ground: a half changes so that it makes of the probes what its leader makes of them."""
+"""Probe alignment on the device: the client-side model goes to what its leaders make of the probes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from gapsl.alignment.curvature import finite_step
+from gapsl.alignment import finite_step
 from gapsl.models.half import Half, all_finite
 
 FARTHEST = 0.1  # of the length of the weights, in one round
 TINY = 1e-30
 
 
-def learn_and_meet(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
-    """Give a half the gradients of its own rows, and lead it where the last rows, the probes', say.
+def learn_and_align(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
+    """Back-propagate the gradient of the batch's rows, and align where the last rows, the probes', say.
 
     Both are of the weights as they were when the activations were sent.
     """
     own = len(sent) - len(probes)
     torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
-    meet(half, probes, -gradient[own:], steps)
+    align(half, probes, -gradient[own:], steps)
 
 
-def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
-    """Change a half's weights so that its outputs for these inputs go this way, as far as steps bring them.
+def align(half: Half, inputs: Tensor, wanted: Tensor, steps: int) -> None:
+    """Change the weights so that the outputs for these inputs change as wanted, as far as steps bring them.
 
     A pull in the gradient can be no stronger than the direction that it moves most allows, and leaves the
     others behind. So the change is found by solving for it: of all changes that, to first order, bring the
@@ -34,8 +34,8 @@ def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
     takes a backward and a forward of these few inputs a step, no learning rate, and nothing from the
     optimizer.
     """
-    change = smallest_change(half, inputs, way, steps)
-    if not all_finite(change):  # a half that has gone astray is the loss's matter
+    change = solve_for_outputs(half, inputs, wanted, steps)
+    if not all_finite(change):  # a model that has diverged is the loss's matter
         return
     # Beyond that, what holds to first order says nothing.
     change *= min(1.0, FARTHEST * float(half.flat().norm()) / max(float(change.norm()), TINY))
@@ -44,8 +44,8 @@ def meet(half: Half, inputs: Tensor, way: Tensor, steps: int) -> None:
             parameter.add_(piece)
 
 
-def smallest_change(half: Half, inputs: Tensor, way: Tensor, steps: int) -> Tensor:
-    """Return the change of the weights, flat: conjugate gradients on the normal equations (CGLS).
+def solve_for_outputs(half: Half, inputs: Tensor, wanted: Tensor, steps: int) -> Tensor:
+    """Return the smallest change of the weights, flat, that changes the outputs as wanted (CGLS).
 
     Products with the Jacobian are differences of two forwards, those with its transpose are backwards of one
     graph.
@@ -69,7 +69,7 @@ def smallest_change(half: Half, inputs: Tensor, way: Tensor, steps: int) -> Tens
             there: Tensor = functional_call(half.model, moved, (inputs,))
             return (there - outputs.detach()) / length
 
-    change, direction, left, before = torch.zeros_like(weights), torch.zeros_like(weights), way, math.inf
+    change, direction, left, before = torch.zeros_like(weights), torch.zeros_like(weights), wanted, math.inf
     for _ in range(steps):
         slope = transposed(left)
         steepness = float(slope.square().sum())

@@ -130,7 +130,7 @@ class RemoteFleet:
             if (line.turn, device) in self._absent:  # it has gone before its loss was known
                 line.inform(late(round, line.turn))
                 continue
-            header, data = describe(reply.gradient, self._agreed.gradients, self._agreed.compression)
+            header, data = describe(reply.pack(), self._agreed.gradients, self._agreed.compression)
             self.traffic.add(device, received=header.bytes)
             backward = wire.Backward(round=round, turn=line.turn, step=reply.step, gradient=header)
             if device not in self.post.anew:
@@ -314,4 +314,4 @@ class RemoteFleet:
         self._lines[device].turn = answer.turn
         labels = event.labels if event.labels is not None else torch.zeros(0, dtype=torch.int64)
         activations, labels = self._agreed.placed(event.tensor), labels.to(self._agreed.where)
-        return Upload(device, answer.round, answer.turn, activations, labels)
+        return Upload.unpack(device, answer.round, answer.turn, activations, labels, self._agreed.probes)

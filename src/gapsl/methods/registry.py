@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gapsl.common.registry import Registry
-from gapsl.methods.ablations.fixed_ratio import FixedRatio
-from gapsl.methods.ablations.fixed_threshold import FixedThreshold
-from gapsl.methods.ablations.non_gda import NonGda
-from gapsl.methods.ablations.non_lgi import NonLgi
-from gapsl.methods.ablations.rand_gda import RandGda
-from gapsl.methods.ablations.rand_lgi import RandLgi
-from gapsl.methods.ablations.single import Single
+from gapsl.methods.ablations import (
+    FixedRatio,
+    FixedThreshold,
+    NonGda,
+    NonLgi,
+    RandGda,
+    RandLgi,
+    Single,
+)
 from gapsl.methods.base import Strategy
 from gapsl.methods.central import Central
 from gapsl.methods.epsl import Epsl

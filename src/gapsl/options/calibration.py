@@ -9,13 +9,16 @@ adjustment", ICLR 2021; in split learning SCALA, arXiv 2405.04875; in federated 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gapsl.device.exchange import Exchange, Outcome, Upload
+from gapsl.methods.base import Strategy
 from gapsl.methods.server_model import Loss
+from gapsl.options.base import Option
 
 SMOOTHING = (
     0.01  # the share of the frequencies spread over all classes: what is not seen is rare, not impossible
@@ -32,15 +35,14 @@ def log_frequencies(counts: Tensor, smoothing: float = SMOOTHING) -> Tensor:
 class PriorCalibration:
     """A loss on logits + tau * log(label frequencies of the device).
 
-    With `counts` the frequencies are what the devices declared; without, those of the labels seen so far
-    (`see`), which change between rounds only, so that every pass of a round has the same loss.
+    With `counts` the frequencies are what the devices declared; without, those of the labels seen so far,
+    which `SeenLabels` counts between exchanges, so that every pass of a round has the same loss.
     """
 
     def __init__(
         self, loss: Loss, *, classes: int, tau: float = 1.0, counts: Mapping[int, Sequence[int]] | None = None
     ) -> None:
         self.loss, self.classes, self.tau = loss, classes, tau
-        self.declared = counts is not None
         self._counts = {device: torch.tensor(found) for device, found in (counts or {}).items()}
         self._shifts: dict[int, Tensor] = {}
 
@@ -58,19 +60,50 @@ class PriorCalibration:
         return self._shifts[device]
 
     def see(self, device: int, labels: Tensor) -> None:
-        """Count the labels a device sent; does nothing where it declared its counts."""
-        if self.declared:
-            return
+        """Count the labels a device sent."""
         found = torch.bincount(labels.cpu(), minlength=self.classes)
         self._counts[device] = self._counts.get(device, torch.zeros_like(found)) + found
         self._shifts.pop(device, None)
 
     def state(self) -> dict[str, Any]:
         """Return the counts of what was seen, as JSON values."""
-        return {} if self.declared else {str(d): c.tolist() for d, c in sorted(self._counts.items())}
+        return {str(device): counts.tolist() for device, counts in sorted(self._counts.items())}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
-        if not self.declared:
-            self._counts = {int(device): torch.tensor(counts) for device, counts in state.items()}
-            self._shifts.clear()
+        self._counts = {int(device): torch.tensor(counts) for device, counts in state.items()}
+        self._shifts.clear()
+
+
+class SeenLabels(Option):
+    """Counts the labels that devices send, for a calibration that nobody declared frequencies to."""
+
+    def __init__(self, method: Strategy, calibration: PriorCalibration) -> None:
+        super().__init__(method)
+        self.calibration = calibration
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Answer as the method does, and count the labels afterwards."""
+        seen: list[tuple[int, Tensor]] = []
+        outcome = self.method.step(round, exchange, _noting(uploads, seen), measure=measure)
+        for device, labels in seen:
+            self.calibration.see(device, labels)
+        return outcome
+
+    def state(self) -> dict[str, Any]:
+        """Return the method's state and the counts."""
+        return {**self.method.state(), "calibration": self.calibration.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self.method.load_state(state)
+        self.calibration.load_state(state["calibration"])
+
+
+def _noting(uploads: Iterable[Upload], seen: list[tuple[int, Tensor]]) -> Iterator[Upload]:
+    """Pass uploads on, noting whose labels they bring."""
+    for upload in uploads:
+        seen.append((upload.device, upload.labels))
+        yield upload

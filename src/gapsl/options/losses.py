@@ -1,49 +1,18 @@
-"""What the two halves are trained on: the loss that was given, corrected as the configuration asks."""
+"""Losses that change whose gradients go where: turned round at faulty devices, or computed on the device."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
-from gapsl.device.exchange import DeviceInfo
-from gapsl.device.faults import Faults
-from gapsl.methods.server_model import Loss, cross_entropy
-from gapsl.options.balance import BalancedCrossEntropy
-from gapsl.options.calibration import PriorCalibration
-from gapsl.run.config import Config
+from gapsl.methods.server_model import Loss
 
-
-@dataclass(frozen=True)
-class Losses:
-    """The losses of a run."""
-
-    server: Loss
-    device: Loss | None  # of the gradients that go back; None: the server's
-    calibration: PriorCalibration | None  # whichever of them is calibrated, for its counts
-
-
-def make_losses(
-    loss: Loss, config: Config, devices: Mapping[int, DeviceInfo], faults: Faults | None, *, classes: int
-) -> Losses:
-    """Return the losses that a configuration asks for; devices that flip gradients flip both."""
-    if config.balance != "none" and config.calibration != "none" and config.calibration_for == "both":
-        raise InputError(
-            f"calibration = {config.calibration} for both halves already makes all classes count alike; "
-            "set balance = none, or calibration_for = devices"
-        )
-    if config.balance != "none" and config.reduction == "samples":
-        raise InputError(
-            f"balance = {config.balance} counts on every device counting alike; set reduction = mean, or "
-            "balance = none"
-        )
-    calibration = calibrated(flipped(loss, faults), config, devices, classes=classes)
-    if calibration is not None and config.calibration_for == "both":
-        return Losses(calibration, None, calibration)
-    return Losses(flipped(balanced(loss, config, devices), faults), calibration, calibration)
+LossAtHead = Callable[[int, Tensor], tuple[float, Tensor]]  # device, features: the loss and its derivative
 
 
 def check_loss(loss: Loss) -> None:
@@ -59,35 +28,6 @@ def check_loss(loss: Loss) -> None:
         pass
 
 
-def calibrated(
-    loss: Loss, config: Config, devices: Mapping[int, DeviceInfo], *, classes: int
-) -> PriorCalibration | None:
-    """Return the loss without the devices' label frequencies, if the configuration asks for it."""
-    if config.calibration == "none":
-        return None
-    declared = {device: info.label_counts for device, info in devices.items()}
-    return PriorCalibration(
-        loss,
-        classes=classes,
-        tau=config.calibration_tau,
-        counts=declared if config.calibration_counts == "declared" else None,
-    )
-
-
-def balanced(loss: Loss, config: Config, devices: Mapping[int, DeviceInfo]) -> Loss:
-    """Return the loss with all classes counting alike, if the configuration asks for it."""
-    if config.balance == "none":
-        return loss
-    if loss is not cross_entropy:
-        raise InputError("balance = classes weights the cross-entropy; with another loss, set balance = none")
-    return BalancedCrossEntropy([info.label_counts for _, info in sorted(devices.items())])
-
-
-def flipped(loss: Loss, faults: Faults | None) -> Loss:
-    """Return the loss with its sign turned at the devices that flip gradients."""
-    return FlippedLoss(loss, faults.devices) if faults is not None and faults.kind == "flip" else loss
-
-
 class FlippedLoss:
     """A loss whose gradients, and nothing else, point the wrong way for some devices."""
 
@@ -98,3 +38,31 @@ class FlippedLoss:
         """Return the loss, with its gradient or the opposite of it."""
         found = self.loss(logits, labels, device)
         return 2 * found.detach() - found if device in self.devices else found
+
+
+class HeadLoss:
+    """Sends what the server made of a mini-batch to its device's head, and takes loss and derivative back.
+
+    It can be differentiated once: the derivative arrives as numbers.
+    """
+
+    def __init__(self, at_head: LossAtHead) -> None:
+        self.at_head = at_head
+
+    def __call__(self, features: Tensor, labels: Tensor, device: int) -> Tensor:
+        """Return the loss of a device's mini-batch."""
+        loss: Tensor = _Received.apply(features, self.at_head, device)  # type: ignore[no-untyped-call]
+        return loss
+
+
+class _Received(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, at_head: LossAtHead, device: int) -> Tensor:
+        loss, gradient = at_head(device, features.detach())
+        ctx.save_for_backward(gradient.to(features))
+        return features.new_tensor(loss)
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return outer * gradient, None, None

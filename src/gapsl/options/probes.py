@@ -1,10 +1,10 @@
-"""Common ground: halves that never meet are held together by what they make of the same pictures.
+"""Probe alignment on the server: client-side models agree on what they make of the same pictures.
 
-The last rows of every upload are activations of probes, inputs that are the same for all devices in a
-round. They are in no loss. The leader is what the devices make of them on average, or those of them that
-agree most (the paper's leader identification, on activations instead of gradients), and each device is
-pulled towards it: the gradient of weight/2 · |a_i - leader|² / |leader|² at those rows. Where the halves
-compute the same, this is zero; where one has strayed, it is led back, without anybody seeing its weights.
+Uploads bring the activations of probes, inputs that are the same for all devices in a round and in no loss.
+The leader is what the devices make of them on average, or what those of them do that agree most (the paper's
+leader identification, on activations instead of gradients). Each device is pulled towards it: by the
+gradient of weight/2 · |a_i - leader|² / |leader|², which is zero where the client-side models compute the
+same. A model that has drifted is led back, without anybody seeing its weights.
 """
 
 from __future__ import annotations
@@ -16,40 +16,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gapsl.alignment.geometry import pairwise_angles
-from gapsl.alignment.leader import consistency_scores, select
-from gapsl.device.exchange import Outcome, Reply, Upload
+from gapsl.alignment import consistency_scores, pairwise_angles
+from gapsl.alignment.leader import select
+from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.methods.base import Strategy
 from gapsl.models.half import all_finite
+from gapsl.options.base import Option
 
 TINY = 1e-12
-FAR_OFF = 2.0  # times the usual length, or that part of it: halves that agree differ by some percent
+FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree differ by some percent
 
 
-class CommonGround:
-    """Takes the probes out of uploads, and puts the pull towards the leader into the replies."""
+class ProbeAlignment(Option):
+    """Puts the pull towards the leader on the probes into a method's replies.
 
-    def __init__(self, rows: int, weight: float | None, share: float = 1.0) -> None:
-        self.rows, self.weight, self.share = rows, weight, share
-        self._seen: dict[int, Tensor] = {}
+    Records say how far apart the models are (`apart`), each device's mean angle to the others
+    (`probe_scores`) and, where not all lead, who does (`probe_leaders`).
+    """
 
-    def without_probes(self, uploads: Iterable[Upload]) -> Iterator[Upload]:
-        """Yield uploads without their last rows, which are remembered."""
-        self._seen.clear()
-        for upload in uploads:
-            self._seen[upload.device] = upload.activations[-self.rows :]
-            yield replace(
-                upload, activations=upload.activations[: -self.rows], labels=upload.labels[: -self.rows]
-            )
+    def __init__(self, method: Strategy, weight: float | None, share: float = 1.0) -> None:
+        super().__init__(method)
+        self.weight, self.share = weight, share
 
-    def pulled(self, outcome: Outcome) -> Outcome:
-        """Return an outcome whose replies have the pull at the probes' rows.
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Answer as the method does, with a pull for every device."""
+        seen: dict[int, Tensor] = {}
+        outcome = self.method.step(round, exchange, _noting(uploads, seen), measure=measure)
+        return self.pulled(outcome, seen)
+
+    def pulled(self, outcome: Outcome, seen: Mapping[int, Tensor]) -> Outcome:
+        """Return an outcome whose replies have a pull, by what the devices make of the probes.
 
         A device that a method left out of the round is led back all the same; one whose numbers were not
         finite, at the probes or elsewhere, skips its step and leads nobody.
         """
-        sick = {device for device, seen in self._seen.items() if not all_finite(seen)}
+        sick = {device for device, activations in seen.items() if not all_finite(activations)}
         left_out = sick | set(outcome.skipped)
-        sound = {d: seen for d, seen in sorted(self._seen.items()) if d not in left_out}
+        sound = {d: activations for d, activations in sorted(seen.items()) if d not in left_out}
         found: dict[int, Tensor] = {}
         details: dict[str, Any] = dict(outcome.details)
         if sound:
@@ -64,12 +69,19 @@ class CommonGround:
                 details["probe_leaders"] = list(members)
         replies: dict[int, Reply] = {}
         for device, reply in outcome.replies.items():
-            pull = found.get(device, torch.zeros_like(self._seen[device]))
-            # Where the probes are not finite, the half is not either: no gradient of its is to be trusted.
+            pull = found.get(device, torch.zeros_like(seen[device]))
+            # Where the probes are not finite, the model is not either: no gradient of its is to be trusted.
             step = device not in sick and (reply.step or device in found)
-            replies[device] = Reply(torch.cat([reply.gradient, pull]), step)
-        skipped = tuple(sorted(left_out & set(outcome.replies)))
-        return replace(outcome, replies=replies, details=details, skipped=skipped)
+            replies[device] = Reply(reply.gradient, step, pull)
+        return replace(outcome, replies=replies, details=details, skipped=tuple(sorted(left_out)))
+
+
+def _noting(uploads: Iterable[Upload], seen: dict[int, Tensor]) -> Iterator[Upload]:
+    """Pass uploads on, noting what devices make of the probes."""
+    for upload in uploads:
+        if upload.probes is not None:
+            seen[upload.device] = upload.probes
+        yield upload
 
 
 def scores_of(seen: Mapping[int, Tensor]) -> Tensor:
@@ -101,7 +113,7 @@ def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:
 def pulls(seen: Mapping[int, Tensor], leader: Tensor, weight: float | None) -> dict[int, Tensor]:
     """Return for every device the gradient of weight/2 · |a_i - leader|² / |leader|², the leader held.
 
-    Without a weight it is a_i - leader itself, for devices that find their way by that (training.meeting).
+    Without a weight it is a_i - leader itself, for devices that solve for the change.
     """
     scale = 1.0 if weight is None else weight / leader.square().sum().clamp_min(TINY)
     return {device: (activations - leader) * scale for device, activations in seen.items()}

@@ -32,14 +32,14 @@ from gapsl.device.faults import Faults, make_faults
 from gapsl.fleets.base import Fleet
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
-from gapsl.methods.base import RunInfo, Strategy
-from gapsl.methods.device_loss import LossAtDevice
+from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.cut import behead
-from gapsl.options.losses import check_loss, make_losses
-from gapsl.options.probes import CommonGround
+from gapsl.options.assemble import make_losses, with_options
+from gapsl.options.compatibility import Circumstances, refuse_incompatible
+from gapsl.options.losses import HeadLoss, check_loss
 from gapsl.run.config import Config
 from gapsl.run.loop import Training, participants
 from gapsl.run.parts import GivenData, GivenModel, checked, take_model, take_source
@@ -78,16 +78,16 @@ def prepare(
 
     check_loss(loss)
     strategy_class = METHODS[config.method]
-    refuse_useless(config, strategy_class, partition)
+    given = Circumstances(
+        loss,
+        shift=None if partition.shift is None else partition.spec,
+        batch_norm=any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()),
+    )
+    refuse_incompatible(config.method, config, config.parameters(), given)
     head: nn.Module | None = None
     if config.labels == "device":
-        refuse_without_labels(config, strategy_class, loss)
         middle, head = behead(halves.server)
         halves = Split(halves.device, middle)
-    if config.probes and any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()):
-        raise InputError(
-            "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
-        )
     present = participants(config.devices, config.participation)
 
     def epoch(samples: int) -> int:
@@ -100,7 +100,7 @@ def prepare(
     fleet: Fleet = (fleet_of or make_fleet)(parts)
     per_epoch = epoch(sum(info.samples for info in fleet.devices.values()))
     if head is not None:
-        loss = LossAtDevice(fleet.judge)
+        loss = HeadLoss(fleet.judge)
     losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
     server = ServerModel(
         make_half(halves.server, config.server_optimizer, total_rounds),
@@ -118,7 +118,7 @@ def prepare(
         device_gradient=config.device_gradient,
         parameters=config.parameters(),
     )
-    strategy: Strategy = strategy_class(server, run)
+    strategy = with_options(strategy_class(server, run), config, losses)
     if own_data:
         counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
     else:
@@ -136,8 +136,6 @@ def prepare(
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         partition=partition,
         identity=run_identity(config, source.fingerprint, partition),
-        calibration=losses.calibration,
-        common_ground=make_common_ground(config),
     )
 
 
@@ -151,59 +149,6 @@ def undivided(config: Config) -> Partition:
         raise InputError("faults are for simulated devices; leave out faults")
     nothing = np.zeros(0, dtype=np.int64)
     return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
-
-
-def refuse_useless(config: Config, strategy: type[Strategy], partition: Partition) -> None:
-    """Refuse settings that would do nothing with a method."""
-    if strategy.pooled and partition.shift is not None:
-        raise InputError(
-            f"{config.method} has all data in one place, so no device shifts it ({partition.spec}); "
-            "leave out the +shift, or this method"
-        )
-    if strategy.pooled and config.faults != "none":
-        raise InputError(
-            f"{config.method} has no devices that could misbehave; leave out faults, or this method"
-        )
-    if strategy.in_turn and config.probes:
-        raise InputError(
-            f"{config.method} has one device at a time, and nobody to agree with on probes; set probes = 0"
-        )
-    if strategy.one_loss and config.calibration != "none" and config.calibration_for == "devices":
-        raise InputError(
-            f"in {config.method} devices get the gradient of the server's own loss; "
-            "set calibration_for = both, or calibration = none"
-        )
-
-
-def refuse_without_labels(config: Config, strategy: type[Strategy], loss: Loss) -> None:
-    """Refuse what the server cannot do where it never sees a label."""
-    if not strategy.labels_at_device:
-        raise InputError(f"labels = device works with psl and gapsl, not with {config.method}")
-    if loss is not cross_entropy:
-        raise InputError("with labels = device the loss is the devices' cross-entropy; leave out loss=...")
-    if strategy.differentiates_twice(config.parameters()):
-        raise InputError(
-            "with labels = device the loss arrives as numbers, which cannot be differentiated twice; set "
-            "gapsl.penalty = none, or finite, which asks every kept device once more"
-        )
-    for name, off in (("calibration", "none"), ("balance", "none"), ("probes", 0), ("faults", "none")):
-        if getattr(config, name) != off:
-            raise InputError(f"{name} needs labels at the server; set {name} = {off}, or labels = server")
-
-
-def make_common_ground(config: Config) -> CommonGround | None:
-    """Return what holds the halves together, if the configuration asks for it.
-
-    Devices that solve for the way to their leader are sent the way itself, others a gradient that pulls.
-
-    SGD multiplies every gradient by the learning rate, so dividing the pull by it makes a step towards the
-    leader what the configuration says, however fast the halves learn. AdamW takes steps as long as its rate,
-    and the quotient is how much of them the pull has against the loss.
-    """
-    if config.probes == 0:
-        return None
-    weight = None if config.probe_steps else config.probe_pull / config.device_optimizer.lr
-    return CommonGround(config.probes, weight, config.probe_leaders)
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,8 @@ class Checkpoints:
                 raise InputError(
                     f"checkpoint {folder} is damaged: {name} is not what was written; {way_out(folder)}"
                 )
+        if "calibration" in state:  # written before options were part of the strategy
+            state["strategy"]["calibration"] = state.pop("calibration")
         return Checkpoint(folder, round, state)
 
 

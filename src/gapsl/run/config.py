@@ -11,15 +11,15 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
-from gapsl.device.config import DeviceConfig
-from gapsl.methods.base import Parameters, Reduction, Strategy
+from gapsl.methods.base import Parameters, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.models.optimizer import OptimizerConfig
+from gapsl.options.settings import OptionSettings
 
 PRESETS = Path(__file__).parent / "presets"
 
 
-class Config(DeviceConfig):
+class Config(OptionSettings):
     """A run's settings. Sections named after methods (gapsl, epsl, sfl, ...) hold the methods' own."""
 
     method: str = Field("gapsl", description="the method (see `gapsl methods`)")
@@ -27,36 +27,6 @@ class Config(DeviceConfig):
     epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
-    reduction: Reduction = Field(
-        "mean", description="how the devices' losses become the round's; samples: the mean by amount of data"
-    )
-    device_gradient: Literal["follow", "own"] = Field(
-        "follow", description="devices get the derivative of the round's loss, or of their own"
-    )
-    calibration: Literal["none", "prior"] = Field(
-        "none", description="prior: take each device's label frequencies out of its loss"
-    )
-    calibration_tau: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="how much of them: 0 nothing, 1 all"
-    )
-    calibration_counts: Literal["declared", "seen"] = Field(
-        "declared", description="frequencies as devices declare them, or counted from the labels they send"
-    )
-    calibration_for: Literal["both", "devices"] = Field(
-        "both", description="whose gradients are calibrated: both halves', or the devices' alone"
-    )
-    balance: Literal["none", "classes"] = Field(
-        "none", description="classes: all count alike in the server's loss, however rare"
-    )
-    probe_pull: float = Field(
-        0.03,
-        ge=0,
-        allow_inf_nan=False,
-        description="without such steps, how strongly devices are pulled to agree, at any learning rate",
-    )
-    probe_leaders: float = Field(
-        1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
-    )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
         "auto", description="where angles cost further passes: at evaluations, in every round, or never"

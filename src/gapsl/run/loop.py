@@ -20,8 +20,6 @@ from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.fleets.base import Fleet, Rewind, Split, Stopped, Unmeasured
 from gapsl.methods.base import Strategy
 from gapsl.models.half import digest
-from gapsl.options.calibration import PriorCalibration
-from gapsl.options.probes import CommonGround
 from gapsl.run.checkpoint import Checkpoint, Checkpoints, round_of, way_out
 from gapsl.run.config import Config
 from gapsl.run.convergence import converged_epoch
@@ -47,8 +45,6 @@ class Training:
     proportions: Tensor  # (S, C), the devices' own label proportions
     partition: Partition  # who has which samples
     identity: str  # what makes this run this run: its settings and its data
-    calibration: PriorCalibration | None = None  # part of the loss, told of every label that arrives
-    common_ground: CommonGround | None = None  # what holds the devices' halves together, if anything does
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     folder: RunFolder | None = None
     checkpoints: Checkpoints | None = None
@@ -87,8 +83,6 @@ class Training:
             try:
                 self.fleet.load(checkpoint.folder, checkpoint.round)
                 self.strategy.load_state(state["strategy"])
-                if self.calibration is not None:
-                    self.calibration.load_state(state["calibration"])
                 self.fleet.traffic.sent = {int(d): n for d, n in state["sent"].items()}
                 self.fleet.traffic.received = {int(d): n for d, n in state["received"].items()}
                 self.failing = {int(d): n for d, n in state["failing"].items()}
@@ -215,15 +209,7 @@ class Training:
                 self.fleet.hand_over(*exchange.hand_over)
         begun, waited = time.perf_counter(), seconds["collect"]
         uploads = clocked(self.fleet.collect(round, exchange), seconds)
-        labels: list[tuple[int, Tensor]] = []
-        if self.common_ground is not None:
-            uploads = self.common_ground.without_probes(uploads)
-        outcome = self.strategy.step(round, exchange, noting(uploads, labels), measure=measure)
-        if self.common_ground is not None:
-            outcome = self.common_ground.pulled(outcome)
-        if self.calibration is not None:
-            for device, seen in labels:
-                self.calibration.see(device, seen)
+        outcome = self.strategy.step(round, exchange, uploads, measure=measure)
         seconds["server"] += time.perf_counter() - begun - (seconds["collect"] - waited)
         with timed(seconds, "deliver"):
             self.fleet.deliver(round, outcome.replies)
@@ -347,7 +333,6 @@ class Training:
         traffic = self.fleet.traffic
         state = {
             "strategy": self.strategy.state(),
-            "calibration": self.calibration.state() if self.calibration is not None else {},
             "sent": traffic.sent,
             "received": traffic.received,
             "failing": self.failing,
@@ -430,13 +415,6 @@ def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Up
             upload = next(iterator, None)
         if upload is None:
             return
-        yield upload
-
-
-def noting(uploads: Iterable[Upload], labels: list[tuple[int, Tensor]]) -> Iterator[Upload]:
-    """Pass uploads on, noting whose labels they bring."""
-    for upload in uploads:
-        labels.append((upload.device, upload.labels))
         yield upload
 
 

@@ -10,9 +10,9 @@ from torch import nn
 
 import gapsl
 from gapsl.common.errors import InputError
-from gapsl.methods.device_loss import LossAtDevice
 from gapsl.models import CutError
 from gapsl.models.cut import behead
+from gapsl.options.losses import HeadLoss
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -87,7 +87,7 @@ def test_it_goes_on_from_a_checkpoint_to_the_same_end(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "sfl"}, "psl and gapsl, not with sfl"),
+        ({"method": "sfl"}, "gapsl and psl, not with sfl"),
         ({"method": "epsl"}, "psl and gapsl, not with epsl"),
         ({"method": "frozen"}, "psl and gapsl, not with frozen"),
         ({"method": "gapsl", "gapsl": {"penalty": "exact"}}, r"gapsl\.penalty = none, or finite"),
@@ -126,7 +126,7 @@ def test_a_server_of_one_layer_has_none_to_give() -> None:
 def test_the_loss_at_the_device_hands_its_derivative_on() -> None:
     features = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     weights = torch.randn(4, 3, dtype=torch.float64)
-    loss = LossAtDevice(lambda device, seen: (float((seen * weights).sum()), weights))(
+    loss = HeadLoss(lambda device, seen: (float((seen * weights).sum()), weights))(
         features, torch.zeros(0), 0
     )
     (gradient,) = torch.autograd.grad(3 * loss, features)

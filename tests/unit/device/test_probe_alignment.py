@@ -1,4 +1,4 @@
-"""Meeting: the change of a half that makes its outputs go where they belong, found by solving for it."""
+"""Probe alignment: the change of the weights that moves outputs as wanted, found by solving for it."""
 
 import copy
 import itertools
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev
 
-from gapsl.device.probe_alignment import FARTHEST, meet, smallest_change
+from gapsl.device.probe_alignment import FARTHEST, align, solve_for_outputs
 from gapsl.models.half import Half
 
 
@@ -39,14 +39,14 @@ def jacobian(half, inputs):
 def test_with_enough_steps_it_is_the_smallest_of_all_changes_that_close_the_difference():
     half, (inputs, way) = half_of(), inputs_and_way()
     expected = torch.linalg.pinv(jacobian(half, inputs)) @ way.flatten()
-    assert torch.allclose(smallest_change(half, inputs, way, 12), expected, rtol=1e-4, atol=1e-8)
+    assert torch.allclose(solve_for_outputs(half, inputs, way, 12), expected, rtol=1e-4, atol=1e-8)
 
 
 def test_every_step_brings_the_outputs_nearer():
     half, (inputs, way) = half_of(), inputs_and_way()
     matrix = jacobian(half, inputs)
     left = [
-        (matrix @ smallest_change(half, inputs, way, steps) - way.flatten()).norm().item()
+        (matrix @ solve_for_outputs(half, inputs, way, steps) - way.flatten()).norm().item()
         for steps in range(6)
     ]
     assert left[0] == pytest.approx(way.norm().item())
@@ -61,7 +61,7 @@ def test_outputs_go_the_way_and_nothing_else_of_the_half_changes():
     gradients = [parameter.grad.clone() for parameter in half.parameters]
     state = copy.deepcopy(half.optimizer.state_dict())
     before = half.model(inputs).detach()
-    meet(half, inputs, way, 12)
+    align(half, inputs, way, 12)
     assert (half.model(inputs) - before - way).norm() < 0.01 * way.norm(), "the rest is of second order"
     assert all(torch.equal(p.grad, g) for p, g in zip(half.parameters, gradients, strict=True))
     after = half.optimizer.state_dict()["state"]
@@ -71,7 +71,7 @@ def test_outputs_go_the_way_and_nothing_else_of_the_half_changes():
 def test_a_half_that_is_there_already_stays_as_it_is_to_the_bit():
     half, (inputs, way) = half_of(), inputs_and_way()
     before = half.flat()
-    meet(half, inputs, torch.zeros_like(way), 4)
+    align(half, inputs, torch.zeros_like(way), 4)
     assert torch.equal(half.flat(), before)
 
 
@@ -79,7 +79,7 @@ def test_a_way_that_no_weight_leads_to_changes_nothing():
     half, (inputs, _) = half_of(nn.Linear(3, 2), nn.ReLU()), inputs_and_way()
     with torch.no_grad():
         half.model[0].bias.fill_(-100.0)  # nothing gets through
-    assert not smallest_change(half, inputs, torch.ones(3, 2, dtype=torch.float64), 4).any()
+    assert not solve_for_outputs(half, inputs, torch.ones(3, 2, dtype=torch.float64), 4).any()
 
 
 def test_weights_that_do_not_train_do_not_move():
@@ -89,7 +89,7 @@ def test_weights_that_do_not_train_do_not_move():
     half = Half(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), lambda t: 0.1)
     inputs, way = inputs_and_way()
     fixed, outputs = model[0].weight.clone(), model(inputs).detach()
-    meet(half, inputs, way, 8)
+    align(half, inputs, way, 8)
     assert torch.equal(model[0].weight, fixed)
     assert (model(inputs) - outputs - way).norm() < way.norm()
 
@@ -98,7 +98,7 @@ def test_dropout_makes_no_difference_and_draws_nothing():
     half, (inputs, way) = half_of(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), inputs_and_way()
     half.model.train()
     state = torch.get_rng_state()
-    first, second = (smallest_change(half, inputs, way, 4) for _ in range(2))
+    first, second = (solve_for_outputs(half, inputs, way, 4) for _ in range(2))
     assert torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -108,7 +108,7 @@ def test_a_half_whose_outputs_hardly_move_is_not_thrown_far():
     with torch.no_grad():
         half.model[0].bias.fill_(12.0)  # where the outputs are flat
     before = half.flat()
-    meet(half, inputs, torch.ones(3, 2, dtype=torch.float64), 4)
+    align(half, inputs, torch.ones(3, 2, dtype=torch.float64), 4)
     assert (half.flat() - before).norm() == pytest.approx(FARTHEST * before.norm().item())
 
 
@@ -116,5 +116,5 @@ def test_a_half_whose_outputs_hardly_move_is_not_thrown_far():
 def test_a_way_that_is_not_finite_is_not_gone(trouble):
     half, (inputs, way) = half_of(), inputs_and_way()
     before = half.flat()
-    meet(half, inputs, torch.full_like(way, trouble), 4)
+    align(half, inputs, torch.full_like(way, trouble), 4)
     assert torch.equal(half.flat(), before)

@@ -13,15 +13,14 @@ import torch
 
 from gapsl.alignment import Alignment, direction, leader, sum_of_rows
 from gapsl.common.errors import TrainingStopped
-from gapsl.device import probe_alignment as meeting
+from gapsl.device import probe_alignment
 from gapsl.device.device import Device
 from gapsl.device.exchange import Exchange, Reply
-from gapsl.device.probe_alignment import smallest_change
+from gapsl.device.probe_alignment import solve_for_outputs
 from gapsl.fleets.local import LocalFleet
+from gapsl.methods import ablations
 from gapsl.methods import gapsl as gapsl_file
-from gapsl.methods.ablations import fixed_threshold, non_gda, non_lgi, rand_gda, rand_lgi
-from gapsl.methods.ablations.fixed_ratio import FixedRatio
-from gapsl.methods.ablations.single import Single
+from gapsl.methods.ablations import FixedRatio, Single
 from gapsl.methods.base import Parallel
 from gapsl.methods.central import Central
 from gapsl.methods.epsl import Epsl
@@ -32,8 +31,7 @@ from gapsl.methods.server_model import ServerModel, cross_entropy
 from gapsl.methods.sfl import ClientAveraging, Sfl
 from gapsl.methods.sfl_v2 import SflV2
 from gapsl.methods.vanilla import Vanilla
-from gapsl.options import calibration
-from gapsl.options import probes as common_ground
+from gapsl.options import calibration, probes
 from gapsl.options.balance import BalancedCrossEntropy
 from gapsl.options.calibration import log_frequencies
 from gapsl.options.probes import pulls
@@ -136,12 +134,12 @@ def sample_deviation_of(module):
 
 
 def leaders_not_drawn(patch: Patch) -> None:
-    patch.setattr(rand_lgi.RandLgi, "identify", Gapsl.identify)
+    patch.setattr(ablations.RandLgi, "identify", Gapsl.identify)
 
 
 def same_leaders_drawn_every_round(patch: Patch) -> None:
-    right = rand_lgi.random_subset
-    patch.setattr(rand_lgi, "random_subset", lambda *given, round: right(*given, round=1))
+    right = ablations.random_subset
+    patch.setattr(ablations, "random_subset", lambda *given, round: right(*given, round=1))
 
 
 def ratio_not_fixed(patch: Patch) -> None:
@@ -149,7 +147,7 @@ def ratio_not_fixed(patch: Patch) -> None:
 
 
 def not_everybody_leads(patch: Patch) -> None:
-    patch.setattr(non_lgi.NonLgi, "identify", Gapsl.identify)
+    patch.setattr(ablations.NonLgi, "identify", Gapsl.identify)
 
 
 # --- who is kept ---
@@ -164,7 +162,7 @@ def exclusion_inverted(patch: Patch) -> None:
         return Alignment(angles, threshold, beyond or found.kept)
 
     patch.setattr(direction, "keep_within", keep_within)
-    patch.setattr(fixed_threshold, "keep_within", keep_within)
+    patch.setattr(ablations, "keep_within", keep_within)
 
 
 def nobody_excluded(patch: Patch) -> None:
@@ -178,7 +176,7 @@ def threshold_above_the_mean(patch: Patch) -> None:
 
 
 def threshold_not_fixed(patch: Patch) -> None:
-    patch.setattr(fixed_threshold.FixedThreshold, "select", Gapsl.select)
+    patch.setattr(ablations.FixedThreshold, "select", Gapsl.select)
 
 
 def excluded_devices_step(patch: Patch) -> None:
@@ -200,12 +198,12 @@ def excluded_devices_get_nothing(patch: Patch) -> None:
 
 
 def kept_not_drawn(patch: Patch) -> None:
-    patch.setattr(rand_gda.RandGda, "select", Gapsl.select)
+    patch.setattr(ablations.RandGda, "select", Gapsl.select)
 
 
 def same_kept_drawn_every_round(patch: Patch) -> None:
-    right = rand_gda.random_subset
-    patch.setattr(rand_gda, "random_subset", lambda *given, round: right(*given, round=1))
+    right = ablations.random_subset
+    patch.setattr(ablations, "random_subset", lambda *given, round: right(*given, round=1))
 
 
 def server_steps_on_everybody(patch: Patch) -> None:
@@ -216,7 +214,7 @@ def server_steps_on_everybody(patch: Patch) -> None:
         found = right(self, round, gradients)
         return replace(found, gradient=leader.mean_of_rows(gradients, range(len(gradients))))
 
-    patch.setattr(non_gda.NonGda, "identify", identify)
+    patch.setattr(ablations.NonGda, "identify", identify)
 
 
 # --- the scale of gradients ---
@@ -333,7 +331,7 @@ def frequencies_of_the_wrong_sign(patch: Patch) -> None:
 
 
 def pulled_away(patch: Patch) -> None:
-    patch.setattr(common_ground, "pulls", lambda seen, leader, weight: pulls(seen, leader, -weight))
+    patch.setattr(probes, "pulls", lambda seen, leader, weight: pulls(seen, leader, -weight))
 
 
 def frequencies_taken_out_of_the_servers_loss(patch: Patch) -> None:
@@ -346,20 +344,20 @@ def balance_cancelled(patch: Patch) -> None:
 
 
 def everybody_leads(patch: Patch) -> None:
-    patch.setattr(common_ground, "members_of", lambda seen, scores, share: tuple(sorted(seen)))
+    patch.setattr(probes, "members_of", lambda seen, scores, share: tuple(sorted(seen)))
 
 
 def those_that_agree_least_lead(patch: Patch) -> None:
-    right = common_ground.members_of
-    patch.setattr(common_ground, "members_of", lambda seen, scores, share: right(seen, -scores, share))
+    right = probes.members_of
+    patch.setattr(probes, "members_of", lambda seen, scores, share: right(seen, -scores, share))
 
 
 def one_step_of_solving(patch: Patch) -> None:
-    patch.setattr(meeting, "smallest_change", lambda *given: smallest_change(*given[:-1], 1))
+    patch.setattr(probe_alignment, "solve_for_outputs", lambda *given: solve_for_outputs(*given[:-1], 1))
 
 
-def nobody_is_met(patch: Patch) -> None:
-    patch.setattr(meeting, "meet", lambda *given: None)
+def nobody_is_aligned(patch: Patch) -> None:
+    patch.setattr(probe_alignment, "align", lambda *given: None)
 
 
 def everybody_weighs_the_same(patch: Patch) -> None:
@@ -414,7 +412,7 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "single": [everybody_trains],
     "psl prior": [frequencies_of_the_wrong_sign],
     "psl together": [pulled_away, frequencies_taken_out_of_the_servers_loss, balance_cancelled],
-    "psl meeting": [everybody_leads, those_that_agree_least_lead, one_step_of_solving, nobody_is_met],
+    "psl meeting": [everybody_leads, those_that_agree_least_lead, one_step_of_solving, nobody_is_aligned],
 }
 
 

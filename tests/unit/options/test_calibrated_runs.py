@@ -8,6 +8,7 @@ from quick import device_states, near_state, prepared, same_state, server_state,
 
 import gapsl
 from gapsl.common.errors import InputError
+from gapsl.run.checkpoint import _digest
 
 SKEWED = {"partition": "dirichlet:0.1", "devices": 4, "rounds": 6}
 
@@ -57,8 +58,33 @@ def test_seen_counts_approach_declared_ones():
     for round in range(1, 200):
         training.one_round(round)
     for device in range(4):
-        found = training.calibration.shift(device).exp()
-        assert torch.allclose(found, declared.calibration.shift(device).exp(), atol=0.02)
+        found = training.strategy.calibration.shift(device).exp()
+        assert torch.allclose(found, declared.strategy.server.loss.shift(device).exp(), atol=0.02)
+
+
+def test_declared_counts_do_not_change_with_what_is_seen():
+    training = prepared(method="psl", calibration="prior", **SKEWED)
+    before = training.strategy.server.loss.state()
+    training.one_round(1)
+    assert training.strategy.server.loss.state() == before
+    assert "calibration" not in training.strategy.state()
+
+
+def test_checkpoints_written_before_options_were_part_of_the_strategy_are_read(tmp_path):
+    settings = {
+        **SKEWED, "method": "psl", "calibration": "prior", "calibration_counts": "seen", "dataset": "digits",
+        "train_samples": 120, "test_samples": 40, "model": "mlp", "batch_size": 4, "checkpoint_every": 2,
+    }  # fmt: skip
+    whole = gapsl.train(out=tmp_path / "whole", **settings)
+    calls = iter(range(1, 100))
+    gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings)
+    for path in (tmp_path / "cut" / "checkpoints").glob("*/state.json"):
+        header = json.loads(path.read_text())
+        header["state"]["calibration"] = header["state"]["strategy"].pop("calibration")
+        del header["sha256"]
+        path.write_text(json.dumps({**header, "sha256": _digest(header)}))
+    resumed = gapsl.resume(tmp_path / "cut")
+    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
 
 
 def test_the_loss_of_a_round_does_not_depend_on_the_labels_of_that_round():

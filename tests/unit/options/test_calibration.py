@@ -80,13 +80,6 @@ def test_before_anything_is_seen_all_classes_are_alike():
     assert prior(None)(x, LABELS, 4).item() == pytest.approx(F.cross_entropy(x, LABELS).item())
 
 
-def test_declared_counts_do_not_change_with_what_is_seen():
-    loss, x = prior({0: (3, 2, 0)}), logits()
-    before = loss(x, LABELS, 0)
-    loss.see(0, torch.tensor([2, 2, 2, 2]))
-    assert torch.equal(loss(x, LABELS, 0), before)
-
-
 def test_what_was_seen_survives_a_restart():
     first, second, x = prior(None), prior(None), logits()
     first.see(0, torch.tensor([0, 0, 1]))

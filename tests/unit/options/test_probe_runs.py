@@ -10,6 +10,7 @@ import gapsl
 from gapsl.common.errors import InputError
 from gapsl.data import load_source
 from gapsl.data.probes import Probes, dead_leaves
+from gapsl.device.exchange import Reply, Upload
 from gapsl.run.folder import RunFolder
 
 SKEWED = {
@@ -26,14 +27,35 @@ def uploads(training, round=1):
     return list(training.fleet.collect(round, exchange))
 
 
-def test_the_last_rows_of_every_upload_are_the_same_pictures():
+def test_every_upload_brings_the_same_pictures_as_the_last_rows_of_what_is_sent():
     training = prepared(method="psl", **SKEWED, **TIED)
     sent = uploads(training)
-    assert all(upload.labels[-3:].tolist() == [-1, -1, -1] for upload in sent)
-    assert all((upload.labels[:-3] >= 0).all() and len(upload.labels) == 8 for upload in sent)
-    for upload in sent[1:]:  # the halves are the same at the start, so their activations are, too
-        assert torch.equal(upload.activations[-3:], sent[0].activations[-3:])
-        assert not torch.equal(upload.activations[:-3], sent[0].activations[:-3])
+    for upload in sent:
+        assert len(upload.activations) == len(upload.labels) == 5
+        assert (upload.labels >= 0).all()
+        rows, labels = upload.pack()
+        assert len(rows) == upload.rows == 8
+        assert labels[-3:].tolist() == [-1, -1, -1]
+        assert rows.nbytes + labels.nbytes == upload.nbytes
+        assert torch.equal(rows[-3:], upload.probes)
+        again = Upload.unpack(upload.device, 1, 0, rows, labels, 3)
+        assert torch.equal(again.activations, upload.activations) and torch.equal(again.labels, upload.labels)
+        assert torch.equal(again.probes, upload.probes)
+    for upload in sent[1:]:  # the models are the same at the start, so their activations are, too
+        assert torch.equal(upload.probes, sent[0].probes)
+        assert not torch.equal(upload.activations, sent[0].activations)
+
+
+def test_a_reply_is_sent_as_one_tensor():
+    reply = Reply(torch.ones(5, 2), False, torch.zeros(3, 2))
+    rows = reply.pack()
+    assert rows.shape == (8, 2) and rows.nbytes == reply.nbytes
+    again = Reply.unpack(rows, False, 3)
+    assert (
+        not again.step and torch.equal(again.gradient, reply.gradient) and torch.equal(again.pull, reply.pull)
+    )
+    alone = Reply.unpack(rows, True)
+    assert alone.pull is None and alone.pack() is rows
 
 
 def test_probes_change_from_round_to_round_and_with_the_seed():
@@ -113,9 +135,9 @@ def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path)
 
     def sick(round, turn=0, *, learn=True):
         upload = healthy(round, turn, learn=learn)
-        activations = upload.activations.clone()
-        activations[-1] = float("inf")
-        return replace(upload, activations=activations)
+        probes = upload.probes.clone()
+        probes[-1] = float("inf")
+        return replace(upload, probes=probes)
 
     training.fleet._devices[2].forward = sick
     before = device_states(training, tmp_path / "before")

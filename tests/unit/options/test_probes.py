@@ -1,11 +1,11 @@
-"""Common ground: halves are pulled towards what the devices make of the same pictures on average."""
+"""Probe alignment: devices are pulled towards what the leaders make of the same pictures on average."""
 
 import pytest
 import torch
 
-from gapsl.device.exchange import Outcome, Reply
-from gapsl.methods import Upload
-from gapsl.options.probes import CommonGround, apart, leader_of, members_of, pulls, scores_of
+from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.methods import Strategy
+from gapsl.options.probes import ProbeAlignment, apart, leader_of, members_of, pulls, scores_of
 
 
 def seen(devices=3, seed=0):
@@ -80,46 +80,57 @@ def test_who_is_much_louder_or_quieter_than_usual_does_not_lead_however_it_agree
     assert 4 in members_of(found, scores_of(found), 0.6)
 
 
-def test_the_record_says_who_leads_unless_all_do():
-    always = {"apart", "probe_scores"}
-    for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):
-        ground = CommonGround(rows=2, weight=3.0, share=share)
-        left = list(ground.without_probes(uploads()))
-        outcome = ground.pulled(Outcome({u.device: Reply(torch.zeros(3, 4)) for u in left}, {0: 1.0}))
-        assert set(outcome.details) == names
+class Answering(Strategy):
+    """A method that answers every device with its number, and notes what it was given."""
+
+    def __init__(self, outcome=None):
+        super().__init__(server=None, run=None)
+        self.outcome, self.given = outcome, []
+
+    def step(self, round, exchange, uploads, *, measure=False):
+        self.given = list(uploads)
+        replies = {u.device: Reply(torch.full((3, 4), float(u.device))) for u in self.given}
+        return self.outcome or Outcome(replies, dict.fromkeys(replies, 1.0))
 
 
 def uploads(devices=3):
     torch.manual_seed(1)
-    labels = torch.tensor([0, 1, 2, -1, -1])
-    return [Upload(device, 1, 0, torch.randn(5, 4), labels) for device in range(devices)]
+    labels = torch.tensor([0, 1, 2])
+    return [Upload.unpack(device, 1, 0, torch.randn(5, 4), labels, 2) for device in range(devices)]
 
 
-def test_probes_are_taken_out_before_a_method_sees_the_upload_and_pulled_after():
-    ground = CommonGround(rows=2, weight=3.0)
-    given = uploads()
-    left = list(ground.without_probes(given))
-    assert all(u.labels.tolist() == [0, 1, 2] and u.activations.shape == (3, 4) for u in left)
-    replies = {u.device: Reply(torch.full((3, 4), float(u.device))) for u in left}
-    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 2: 1.0}))
-    probes = {u.device: u.activations[-2:] for u in given}
+def answered(given, *, method=None, **settings):
+    exchange = Exchange(tuple(u.device for u in given))
+    return ProbeAlignment(method or Answering(), 3.0, **settings).step(1, exchange, given)
+
+
+def test_the_record_says_who_leads_unless_all_do():
+    always = {"apart", "probe_scores"}
+    for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):
+        assert set(answered(uploads(), share=share).details) == names
+
+
+def test_a_method_sees_samples_alone_and_the_pull_is_added_to_its_replies():
+    given, method = uploads(), Answering()
+    outcome = answered(given, method=method)
+    assert all(u.labels.tolist() == [0, 1, 2] and u.activations.shape == (3, 4) for u in method.given)
+    probes = {u.device: u.probes for u in given}
     expected = pulls(probes, everybody(probes), 3.0)
     for device, reply in outcome.replies.items():
-        assert torch.equal(reply.gradient[:3], replies[device].gradient)
-        assert torch.equal(reply.gradient[3:], expected[device])
+        assert torch.equal(reply.gradient, torch.full((3, 4), float(device)))
+        assert torch.equal(reply.pull, expected[device])
     assert outcome.details["apart"] > 0
 
 
 def test_a_device_that_was_left_out_is_led_back_and_one_that_is_not_finite_skips():
-    ground = CommonGround(rows=2, weight=3.0)
     given = uploads(4)
-    given[2].activations[0] = float("nan")  # a sample
-    given[0].activations[-1] = float("inf")  # a probe
-    left = list(ground.without_probes(given))
-    replies = {u.device: Reply(torch.zeros(3, 4), step=u.device == 0) for u in left}
-    outcome = ground.pulled(Outcome(replies, {0: 1.0, 1: 1.0, 3: 1.0}, skipped=(2,)))
+    given[2].activations[0] = float("nan")
+    given[0].probes[-1] = float("inf")
+    replies = {u.device: Reply(torch.zeros(3, 4), step=u.device == 0) for u in given}
+    left = Answering(Outcome(replies, {0: 1.0, 1: 1.0, 3: 1.0}, skipped=(2,)))
+    outcome = answered(given, method=left)
     assert [outcome.replies[d].step for d in range(4)] == [False, True, False, True]
     assert outcome.skipped == (0, 2)
-    assert outcome.replies[1].gradient[3:].abs().max() > 0
+    assert outcome.replies[1].pull.abs().max() > 0
     for device in (0, 2):
-        assert torch.equal(outcome.replies[device].gradient, torch.zeros(5, 4))
+        assert torch.equal(outcome.replies[device].pack(), torch.zeros(5, 4))

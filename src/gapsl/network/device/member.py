@@ -109,12 +109,12 @@ class Member:
             return Expected(dtype, (AtMost(EVALUATION_BATCH), *self.welcome.inputs))
         welcome = self.welcome
         if command.WhichOneof("message") == "head":
-            rows = AtMost(max(EVALUATION_BATCH, len(self._sent.activations) if self._sent else 0))
+            rows = AtMost(max(EVALUATION_BATCH, self._sent.rows if self._sent else 0))
             codec = welcome.activations if command.head.what == wire.Head.LOSS else wire.PLAIN
             return Expected(dtype, (rows, *welcome.features), (codec,), (welcome.compression,))
         if self._sent is None:
             raise WireError(wire.MALFORMED, "a gradient that was not asked for")
-        shape = tuple(self._sent.activations.shape)
+        shape = (self._sent.rows, *self._sent.activations.shape[1:])
         return Expected(dtype, shape, (welcome.gradients,), (welcome.compression,))
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
@@ -134,11 +134,10 @@ class Member:
                 self._sent = device.forward(*asked, learn=command.learn)
             self.position = asked
         upload = self._sent
-        header, data = describe(upload.activations, self.welcome.activations, self.welcome.compression)
+        activations, labels = upload.pack()
+        header, data = describe(activations, self.welcome.activations, self.welcome.compression)
         yield wire.FromDevice(
-            upload=wire.Upload(
-                round=asked[0], turn=asked[1], activations=header, labels=upload.labels.tolist()
-            )
+            upload=wire.Upload(round=asked[0], turn=asked[1], activations=header, labels=labels.tolist())
         )
         yield from parts(data)
 
@@ -150,9 +149,10 @@ class Member:
             device.forget()
             return
         if gradient is None:
-            gradient = torch.zeros_like(sent.activations)
+            gradient = torch.zeros_like(sent.pack()[0])
+        reply = Reply.unpack(gradient.to(sent.activations), command.step, sent.rows - len(sent.activations))
         with COMPUTING:
-            device.backward(command.round, Reply(gradient.to(sent.activations), command.step))
+            device.backward(command.round, reply)
 
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
         if self.holder is None:

@@ -1,1 +1,0 @@
-"""GAPSL with one part taken out or replaced by chance, a file each."""

@@ -1,0 +1,59 @@
+"""What an option is: a method with something around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from gapsl.device.exchange import Exchange, Outcome, Upload
+from gapsl.methods.base import Strategy
+from gapsl.models.half import Half
+
+
+class Option(Strategy):
+    """A strategy around another, which it leaves as it is: the training loop sees one strategy.
+
+    An option overrides `step`: it sees the uploads before the method and the outcome after it, and may add to
+    the outcome's `details`, which go into the round's record. What has to survive a restart it adds to
+    `state`, under a name of its own.
+    """
+
+    def __init__(self, method: Strategy) -> None:
+        super().__init__(method.server, method.run)
+        self.method = method
+
+    def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
+        """Say who sends when in this round."""
+        return self.method.exchanges(round, present)
+
+    def step(
+        self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
+    ) -> Outcome:
+        """Answer an exchange and update the server."""
+        return self.method.step(round, exchange, uploads, measure=measure)
+
+    def averaging(self, round: int) -> Mapping[int, float] | None:
+        """Return weights by device if the client-side models are averaged after this round."""
+        return self.method.averaging(round)
+
+    def shared_half(self) -> int | Mapping[int, float] | None:
+        """Say whose client-side model counts."""
+        return self.method.shared_half()
+
+    def server_model(self) -> nn.Module:
+        """Return the server-side model to evaluate."""
+        return self.method.server_model()
+
+    def halves(self) -> Mapping[str, Half]:
+        """Return everything on the server that trains."""
+        return self.method.halves()
+
+    def state(self) -> dict[str, Any]:
+        """Return what else must survive a restart."""
+        return self.method.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self.method.load_state(state)
