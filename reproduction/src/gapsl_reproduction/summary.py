@@ -1,11 +1,11 @@
-"""From a run's folder to the small result that is stored of it."""
+"""What is stored of a run: its end, its evaluations, and means of its records between them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.parts import take_source
 from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.store import SCHEMA
-from gapsl_reproduction.windows import Record, windows
+
+Record = Mapping[str, Any]
 
 DIGITS = 5  # significant ones of a stored number
 
@@ -31,9 +32,11 @@ MEASURES = (
     "device_accuracy", "class_accuracy",
 )  # fmt: skip
 MADE = ("gapsl", "commit", "torch", "python", "processor", "started")
+# What a record has one number of, by the name it has in both.
+NUMBERS = ("loss", "angle_mean", "dispersion", "ratio", "threshold", "apart")
 
 
-def distil(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
+def summarise(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
     """Return what is stored of a finished run."""
     result = folder.result()
     if result is None:
@@ -42,26 +45,26 @@ def distil(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
     final = {
         **{name: whole[name] for name in MEASURES},
         "converged_epoch": whole["converged_epoch"],
-        **spent(whole),
+        **_spent(whole),
         "weights_sha256": whole["weights_sha256"],
     }
     if "validation" in whole:
         final["validation"] = {name: whole["validation"][name] for name in MEASURES}
     begun = {"rounds": result["rounds"], "rounds_per_epoch": result["rounds_per_epoch"]}
-    return described(run, folder, begun, {"final": final}, list(folder.records()))
+    return _described(run, folder, begun, {"final": final}, list(folder.records()))
 
 
-def distil_failure(run: RunSpec, folder: RunFolder, message: str) -> dict[str, Any]:
+def summarise_failure(run: RunSpec, folder: RunFolder, message: str) -> dict[str, Any]:
     """Return what is stored of a run that cannot be finished: why, and how it went until then."""
     records = list(folder.records())
     begun = {"rounds": records[-1]["round"] if records else 0}
     # The folder that the message may name is about to go.
     reason = message.replace(str(folder.path), folder.path.name)
-    return described(run, folder, begun, {"failed": reason}, records)
+    return _described(run, folder, begun, {"failed": reason}, records)
 
 
-def described(
-    run: RunSpec, folder: RunFolder, begun: Mapping[str, Any], end: Mapping[str, Any], records: list[Record]
+def _described(
+    run: RunSpec, folder: RunFolder, begun: Record, end: Record, records: Sequence[Record]
 ) -> dict[str, Any]:
     """Put together what finished and failed runs both have."""
     evaluations = [record["evaluation"] for record in records if record.get("evaluation")]
@@ -69,10 +72,14 @@ def described(
         **begun,
         **end,
         "history": [
-            {**{name: entry[name] for name in HISTORY}, "drift": fmean(entry["drift"]), **spent(entry)}
+            {
+                **{name: entry[name] for name in HISTORY},
+                "drift": statistics.fmean(entry["drift"]),
+                **_spent(entry),
+            }
             for entry in evaluations
         ],
-        "windows": windows(records, run.config.devices),
+        "windows": [window(rounds, run.config.devices) for rounds in between_evaluations(records)],
         "label_counts": label_counts(run.config, folder),
         "elapsed": sum(sum(record["seconds"].values()) for record in records),
         "made": made(run.config, folder),
@@ -87,7 +94,7 @@ def described(
     }
 
 
-def spent(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _spent(entry: Record) -> dict[str, Any]:
     """Return an evaluation's bytes so far, of all devices together, and its seconds of training."""
     return {
         "bytes_sent": sum(entry["bytes_sent"]),
@@ -96,15 +103,79 @@ def spent(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def between_evaluations(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Yield the records up to each evaluation, and what is left after the last."""
+    rounds: list[Record] = []
+    for record in records:
+        rounds.append(record)
+        if record.get("evaluation"):
+            yield rounds
+            rounds = []
+    if rounds:
+        yield rounds
+
+
+def window(rounds: Sequence[Record], devices: int) -> dict[str, Any]:
+    """Return means over some rounds.
+
+    A name is missing where the method has no such number. Lists have one place a device, null where a
+    device was never seen.
+    """
+    rounds = [_with_scores(record) for record in rounds]
+    entry: dict[str, Any] = {"round": rounds[-1]["round"]}
+    for name in NUMBERS:
+        known = [record[name] for record in rounds if record.get(name) is not None]
+        if known:
+            entry[name] = statistics.fmean(known)
+    chosen = [record for record in rounds if "kept" in record]
+    if chosen:
+        entry["kept"] = statistics.fmean(len(record["kept"]) for record in chosen)
+        for name in ("kept", "leader"):
+            listed = [{device: device in record[name] for device in _present(record)} for record in chosen]
+            entry[f"{name}_share"] = _by_device(listed, devices)
+    probed = [record["probe_scores"] for record in rounds if "probe_scores" in record]
+    if probed:
+        entry["probe_scores"] = _by_device(
+            [{int(id): score for id, score in each.items()} for each in probed], devices
+        )
+    # A method that measures angles in one of several exchanges of a round does not say whose they are.
+    scored = [r for r in rounds if "scores" in r and len(r["scores"]) == len(_present(r))]
+    if scored:
+        entry["scores"] = _by_device(
+            [dict(zip(_present(r), r["scores"], strict=True)) for r in scored], devices
+        )
+    return entry
+
+
+def _with_scores(record: Record) -> Record:
+    """Return a record with scores and dispersion (Eq. 1), from its angles if the method has none."""
+    angles = record.get("angles")
+    if "scores" in record or angles is None:
+        return record
+    found = [statistics.fmean(angle for j, angle in enumerate(row) if j != i) for i, row in enumerate(angles)]
+    return {**record, "scores": found, "dispersion": statistics.pstdev(found)}
+
+
+def _present(record: Record) -> list[int]:
+    """Return the devices whose gradients a record is about, in the order of its lists."""
+    return sorted(int(device) for device in record["losses"])
+
+
+def _by_device(rounds: Sequence[Mapping[int, float]], devices: int) -> list[float | None]:
+    """Return the mean of each device's numbers over the rounds that have one."""
+    own = ([each[device] for each in rounds if device in each] for device in range(devices))
+    return [statistics.fmean(numbers) if numbers else None for numbers in own]
+
+
 def label_counts(config: Config, folder: RunFolder) -> list[list[int]]:
     """Return how many samples of each class each device has."""
-    labels, classes = training_labels(config.dataset, config.train_samples, config.data_dir)
+    labels, classes = _training_labels(config.dataset, config.train_samples, config.data_dir)
     counts: list[list[int]] = load_partition(folder.partition_file).label_counts(labels, classes).tolist()
     return counts
 
 
 @lru_cache(maxsize=8)
-def training_labels(dataset: str, samples: int | None, data_dir: str | None) -> tuple[NDArray[Any], int]:
+def _training_labels(dataset: str, samples: int | None, data_dir: str | None) -> tuple[NDArray[Any], int]:
     """Return the labels of a dataset's training samples, and the number of classes."""
     source = take_source(Config(dataset=dataset, train_samples=samples, data_dir=data_dir), None)
     return np.asarray(source.train.labels), len(source.classes)

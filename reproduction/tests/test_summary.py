@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gapsl_reproduction.distil import distil, distil_failure
-from gapsl_reproduction.planned import Planned, of_config
+from gapsl_reproduction.runs import RunSpec, of_config
 from gapsl_reproduction.store import Store, as_text
+from gapsl_reproduction.summary import summarise, summarise_failure
 
 import gapsl
 from gapsl.common.errors import TrainingStopped
@@ -32,7 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "probed": {"method": "psl", "probes": 2, "participation": 0.5},
 }
 
-Made = tuple[Planned, RunFolder, dict[str, Any]]
+Made = tuple[RunSpec, RunFolder, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
             folder = tmp_path_factory.mktemp("runs") / "run"
             gapsl.train(config, out=folder)
             run, opened = of_config(config), RunFolder(folder)
-            done[kind] = (run, opened, distil(run, opened))
+            done[kind] = (run, opened, summarise(run, opened))
         return done[kind]
 
     return made
@@ -201,7 +201,7 @@ def test_a_run_that_stopped_is_stored_with_the_reason_and_what_it_did(tmp_path: 
     with pytest.raises(TrainingStopped) as stopped:
         gapsl.train(config, out=folder)
     run = of_config(config)
-    stored = distil_failure(run, RunFolder(folder), str(stopped.value))
+    stored = summarise_failure(run, RunFolder(folder), str(stopped.value))
     assert "no device has a finite loss" in stored["failed"]
     assert str(tmp_path) not in stored["failed"]
     assert "final" not in stored

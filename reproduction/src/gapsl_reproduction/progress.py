@@ -16,8 +16,8 @@ from gapsl_reproduction.store import Result
 TRUSTED = 5  # rounds after which a run's own speed says how long it will take
 
 
-class Overview(Display):
-    """Shows jobs as they go on and the whole they are part of; a watcher of a queue."""
+class QueueProgress(Display):
+    """Shows runs as they go on and the whole they are part of; a watcher of a queue."""
 
     def __init__(self, console: Console, pace: Pace, *, workers: int, quiet: bool = False) -> None:
         super().__init__(console, quiet=quiet)
@@ -27,7 +27,7 @@ class Overview(Display):
         self._begun, self._rounds = time.monotonic(), 0
         self._whole = self.bars.add_task("runs", total=None, words="", accuracy="", left="")
 
-    def __enter__(self) -> Overview:
+    def __enter__(self) -> QueueProgress:
         super().__enter__()
         return self
 

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from gapsl_reproduction.planned import Planned, planned
+from gapsl_reproduction.runs import RunSpec, run_spec
 from gapsl_reproduction.store import DAMAGED, SCHEMA, Store
 
 from gapsl.common.errors import InputError
 
-RUN = planned({"method": "psl", "rounds": 3})
+RUN = run_spec({"method": "psl", "rounds": 3})
 
 
-def result_for(run: Planned = RUN, **more: object) -> dict:
+def result_for(run: RunSpec = RUN, **more: object) -> dict:
     return {
         "schema": SCHEMA,
         "key": run.key,
@@ -88,7 +88,7 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path, damage) -> None:
 
 
 def test_a_file_under_another_runs_name_is_not_that_run(tmp_path: Path) -> None:
-    other = planned({"method": "psl", "rounds": 4})
+    other = run_spec({"method": "psl", "rounds": 4})
     store = Store(tmp_path)
     store.put(result_for())
     store.path(RUN.key).rename(store.path(other.key))

@@ -6,17 +6,17 @@ import io
 
 import pytest
 from gapsl_reproduction.estimate import Pace
-from gapsl_reproduction.overview import Overview
-from gapsl_reproduction.planned import Planned, planned
+from gapsl_reproduction.progress import QueueProgress
 from gapsl_reproduction.queue import Standing
+from gapsl_reproduction.runs import RunSpec, run_spec
 from rich.console import Console
 
 from gapsl.analysis.progress import Step
 
-RUNS = [planned({"method": "psl", "rounds": 10, "seed": seed}) for seed in range(3)]
+RUNS = [run_spec({"method": "psl", "rounds": 10, "seed": seed}) for seed in range(3)]
 
 
-def result_of(run: Planned, **end: object) -> dict:
+def result_of(run: RunSpec, **end: object) -> dict:
     done = end or {"final": {"device_mean": 0.4321}}
     return {"key": run.key, "config": run.settings, "rounds": 10, "elapsed": 100.0, **done}
 
@@ -24,17 +24,17 @@ def result_of(run: Planned, **end: object) -> dict:
 def shown(console: Console, *, quiet: bool = False) -> str:
     """Show one run that ends well, a warning, and one that fails; another is left."""
     first, second, third = RUNS
-    with Overview(console, Pace(), workers=1, quiet=quiet) as overview:
-        overview.begin(Standing(done=[], waiting=RUNS, running=[], errors=[]))
+    with QueueProgress(console, Pace(), workers=1, quiet=quiet) as progress:
+        progress.begin(Standing(done=[], waiting=RUNS, running=[], errors=[]))
         for run in (first, second):
-            overview.start(run.name, 3, 10)
-            overview.advance(run.name, Step(3, 2.0))
-            overview.advance(run.name, Step(4, None, 0.25))
-        overview.warn(second.name, "device 3 skipped")
-        overview.stored(first, result_of(first), Standing([first], [third], [second], []))
+            progress.start(run.name, 3, 10)
+            progress.advance(run.name, Step(3, 2.0))
+            progress.advance(run.name, Step(4, None, 0.25))
+        progress.warn(second.name, "device 3 skipped")
+        progress.stored(first, result_of(first), Standing([first], [third], [second], []))
         failure = result_of(second, failed="no finite gradient")
-        overview.stored(second, failure, Standing([first, second], [third], [], []))
-        overview.gave_up(third, "ended with code -9")
+        progress.stored(second, failure, Standing([first, second], [third], [], []))
+        progress.gave_up(third, "ended with code -9")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
