@@ -67,7 +67,7 @@ def names(run: dict[str, Any], *severities: str) -> set[str]:
 def rewritten(folder: Path, to: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Copy a run, changing its records."""
     shutil.copytree(folder, to)
-    records = records_of(to)
+    records = [record.to_dict() for record in records_of(to)]
     for record in records:
         change(record)
     (to / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
@@ -268,8 +268,8 @@ def test_what_is_not_a_run_is_refused_with_the_reason(
         (file, ["is a file", "folder of a run"]),
         (empty, ["has no run in it", "gapsl train"]),
         (unborn, ["has no rounds yet", "gapsl resume"]),
-        (damaged, ["records.jsonl is not what gapsl writes"]),
-        (changed, ["records.jsonl is not what gapsl writes", "'x' is not a number"]),
+        (damaged, ["records.jsonl is damaged in line 1", "not what gapsl writes"]),
+        (changed, ["records.jsonl is damaged in line 1", "loss", "should be a valid number"]),
         (foreign, ["names no method"]),
     ):
         for args in ([], ["--json"]):

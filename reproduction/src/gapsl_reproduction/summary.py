@@ -17,10 +17,9 @@ from gapsl.run.config import Config
 from gapsl.run.environment import describe_environment
 from gapsl.run.folder import RunFolder
 from gapsl.run.parts import take_source
+from gapsl.run.records import Evaluation, RoundRecord
 from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.store import SCHEMA
-
-Record = Mapping[str, Any]
 
 DIGITS = 5  # significant ones of a stored number
 
@@ -41,47 +40,52 @@ def summarise(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
     result = folder.result()
     if result is None:
         raise InputError(f"{folder.path} has no result; delete it, and repeat the command")
-    whole = result["final"]
+    whole, devices = result.final, run.config.devices
     final = {
-        **{name: whole[name] for name in MEASURES},
-        "converged_epoch": whole["converged_epoch"],
+        **_measured(whole, MEASURES, devices),
+        "converged_epoch": whole.converged_epoch,
         **_spent(whole),
-        "weights_sha256": whole["weights_sha256"],
+        "weights_sha256": whole.weights_sha256,
     }
-    if "validation" in whole:
-        final["validation"] = {name: whole["validation"][name] for name in MEASURES}
-    begun = {"rounds": result["rounds"], "rounds_per_epoch": result["rounds_per_epoch"]}
+    if whole.validation is not None:
+        final["validation"] = _measured(whole.validation, MEASURES, devices)
+    begun = {"rounds": result.rounds, "rounds_per_epoch": result.rounds_per_epoch}
     return _described(run, folder, begun, {"final": final}, list(folder.records()))
 
 
 def summarise_failure(run: RunSpec, folder: RunFolder, message: str) -> dict[str, Any]:
     """Return what is stored of a run that cannot be finished: why, and how it went until then."""
     records = list(folder.records())
-    begun = {"rounds": records[-1]["round"] if records else 0}
+    begun = {"rounds": records[-1].round if records else 0}
     # The folder that the message may name is about to go.
     reason = message.replace(str(folder.path), folder.path.name)
     return _described(run, folder, begun, {"failed": reason}, records)
 
 
 def _described(
-    run: RunSpec, folder: RunFolder, begun: Record, end: Record, records: Sequence[Record]
+    run: RunSpec,
+    folder: RunFolder,
+    begun: Mapping[str, Any],
+    end: Mapping[str, Any],
+    records: Sequence[RoundRecord],
 ) -> dict[str, Any]:
     """Put together what finished and failed runs both have."""
-    evaluations = [record["evaluation"] for record in records if record.get("evaluation")]
-    measured = {
+    evaluations = [record.evaluation for record in records if record.evaluation is not None]
+    devices = run.config.devices
+    found = {
         **begun,
         **end,
         "history": [
             {
-                **{name: entry[name] for name in HISTORY},
-                "drift": statistics.fmean(entry["drift"]),
+                **_measured(entry, HISTORY, devices),
+                "drift": statistics.fmean((entry.drift or {}).values()),
                 **_spent(entry),
             }
             for entry in evaluations
         ],
-        "windows": [window(rounds, run.config.devices) for rounds in between_evaluations(records)],
+        "windows": [window(rounds, devices) for rounds in between_evaluations(records)],
         "label_counts": label_counts(run.config, folder),
-        "elapsed": sum(sum(record["seconds"].values()) for record in records),
+        "elapsed": sum(sum(record.seconds.values()) for record in records),
         "made": made(run.config, folder),
     }
     return {
@@ -90,75 +94,76 @@ def _described(
         "config": run.settings,
         "method": run.settings["method"],
         "seed": run.config.seed,
-        **{name: rounded(value) for name, value in measured.items()},
+        **{name: rounded(value) for name, value in found.items()},
     }
 
 
-def _spent(entry: Record) -> dict[str, Any]:
+def _measured(entry: Evaluation, names: Sequence[str], devices: int) -> dict[str, Any]:
+    """Return some measures of an evaluation, accuracies as a list with one place a device or class."""
+    accuracy = [entry.device_accuracy.get(device) for device in range(devices)]
+    lists = {"device_accuracy": accuracy, "class_accuracy": list(entry.class_accuracy)}
+    return {name: lists.get(name, getattr(entry, name)) for name in names}
+
+
+def _spent(entry: Evaluation) -> dict[str, Any]:
     """Return an evaluation's bytes so far, of all devices together, and its seconds of training."""
     return {
-        "bytes_sent": sum(entry["bytes_sent"]),
-        "bytes_received": sum(entry["bytes_received"]),
-        "seconds": entry["seconds"],
+        "bytes_sent": sum(entry.bytes_sent.values()),
+        "bytes_received": sum(entry.bytes_received.values()),
+        "seconds": entry.seconds,
     }
 
 
-def between_evaluations(records: Iterable[Record]) -> Iterator[list[Record]]:
+def between_evaluations(records: Iterable[RoundRecord]) -> Iterator[list[RoundRecord]]:
     """Yield the records up to each evaluation, and what is left after the last."""
-    rounds: list[Record] = []
+    rounds: list[RoundRecord] = []
     for record in records:
         rounds.append(record)
-        if record.get("evaluation"):
+        if record.evaluation is not None:
             yield rounds
             rounds = []
     if rounds:
         yield rounds
 
 
-def window(rounds: Sequence[Record], devices: int) -> dict[str, Any]:
+def window(rounds: Sequence[RoundRecord], devices: int) -> dict[str, Any]:
     """Return means over some rounds.
 
     A name is missing where the method has no such number. Lists have one place a device, null where a
     device was never seen.
     """
-    rounds = [_with_scores(record) for record in rounds]
-    entry: dict[str, Any] = {"round": rounds[-1]["round"]}
+    entry: dict[str, Any] = {"round": rounds[-1].round}
+    numbers = [_numbers(record) for record in rounds]
     for name in NUMBERS:
-        known = [record[name] for record in rounds if record.get(name) is not None]
+        known = [found[name] for found in numbers if found.get(name) is not None]
         if known:
             entry[name] = statistics.fmean(known)
-    chosen = [record for record in rounds if "kept" in record]
+    chosen = [(record.losses, record.selection) for record in rounds if record.selection is not None]
     if chosen:
-        entry["kept"] = statistics.fmean(len(record["kept"]) for record in chosen)
+        entry["kept"] = statistics.fmean(len(selection.kept) for _, selection in chosen)
         for name in ("kept", "leader"):
-            listed = [{device: device in record[name] for device in _present(record)} for record in chosen]
+            listed = [{id: id in getattr(selection, name) for id in losses} for losses, selection in chosen]
             entry[f"{name}_share"] = _by_device(listed, devices)
-    probed = [record["probe_scores"] for record in rounds if "probe_scores" in record]
+    probed = [record.probes.scores for record in rounds if record.probes and record.probes.scores]
     if probed:
-        entry["probe_scores"] = _by_device(
-            [{int(id): score for id, score in each.items()} for each in probed], devices
-        )
-    # A method that measures angles in one of several exchanges of a round does not say whose they are.
-    scored = [r for r in rounds if "scores" in r and len(r["scores"]) == len(_present(r))]
+        entry["probe_scores"] = _by_device(probed, devices)
+    # A method may measure angles in one of several exchanges of a round, and so not of all devices.
+    scored = [
+        record.scores for record in rounds if record.scores and len(record.scores) == len(record.losses)
+    ]
     if scored:
-        entry["scores"] = _by_device(
-            [dict(zip(_present(r), r["scores"], strict=True)) for r in scored], devices
-        )
+        entry["scores"] = _by_device(scored, devices)
     return entry
 
 
-def _with_scores(record: Record) -> Record:
-    """Return a record with scores and dispersion (Eq. 1), from its angles if the method has none."""
-    angles = record.get("angles")
-    if "scores" in record or angles is None:
-        return record
-    found = [statistics.fmean(angle for j, angle in enumerate(row) if j != i) for i, row in enumerate(angles)]
-    return {**record, "scores": found, "dispersion": statistics.pstdev(found)}
-
-
-def _present(record: Record) -> list[int]:
-    """Return the devices whose gradients a record is about, in the order of its lists."""
-    return sorted(int(device) for device in record["losses"])
+def _numbers(record: RoundRecord) -> dict[str, Any]:
+    """Return what a record has one number of; the dispersion (Eq. 1) from its angles if need be."""
+    found: dict[str, Any] = {"loss": record.loss, "angle_mean": record.angle_mean}
+    if record.selection is not None:
+        found |= {name: getattr(record.selection, name) for name in ("dispersion", "ratio", "threshold")}
+    elif record.scores:
+        found["dispersion"] = statistics.pstdev(record.scores.values())
+    return found if record.probes is None else {**found, "apart": record.probes.apart}
 
 
 def _by_device(rounds: Sequence[Mapping[int, float]], devices: int) -> list[float | None]:

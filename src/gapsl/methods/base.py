@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -155,12 +155,10 @@ class Parallel(Strategy):
         gradients = rows if len(good) == len(rows) else rows[good]
         outcome = combine(contributions, gradients)
         self.server.running.update([contribution.statistics for contribution in contributions])
-        return Outcome(
-            {**replies, **outcome.replies},
-            outcome.losses,
-            tuple(sorted({*skipped, *outcome.skipped})),
-            outcome.angles,
-            outcome.details,
+        return replace(
+            outcome,
+            replies={**replies, **outcome.replies},
+            skipped=tuple(sorted({*skipped, *outcome.skipped})),
         )
 
     @abstractmethod

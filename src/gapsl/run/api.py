@@ -23,6 +23,7 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData
+from gapsl.run.records import RunResult
 
 
 def train(
@@ -37,8 +38,8 @@ def train(
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
     **settings: Any,
-) -> dict[str, Any] | None:
-    """Train one method and return its result (what `result.json` holds); None if `stop` ended it early.
+) -> RunResult | None:
+    """Train one method and return its result; None if `stop` ended it early.
 
     Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
     `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
@@ -87,7 +88,7 @@ def resume(
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
     **incidental: Any,
-) -> dict[str, Any] | None:
+) -> RunResult | None:
     """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
 
     A run that was given objects needs the same ones again. `incidental` settings, such as `data_dir`,
@@ -162,7 +163,7 @@ def compose(
     return make_config(merge(*layers, words))
 
 
-def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
+def _run_in(folder: RunFolder, training: Training) -> RunResult | None:
     """Train with a run's files, from its last checkpoint if it has one."""
     training.keep_in(folder)
     if training.config.tensorboard:

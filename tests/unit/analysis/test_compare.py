@@ -38,7 +38,7 @@ def own() -> dict[str, object]:
 
 
 def weights(results) -> list[str]:
-    return [result["final"]["weights_sha256"] for result in results]
+    return [result.final.weights_sha256 for result in results]
 
 
 def test_names_in_this_process_and_in_others_give_what_single_runs_give(tmp_path: Path) -> None:

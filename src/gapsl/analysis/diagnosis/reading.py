@@ -15,9 +15,11 @@ from gapsl.analysis.diagnosis.evidence import Evaluation, Evidence, Labels, Roun
 from gapsl.common.errors import InputError
 from gapsl.data import load_partition, load_source
 from gapsl.device.build import limited
+from gapsl.run import records
 from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import Config, merge, read_yaml
 from gapsl.run.folder import RunFolder
+from gapsl.run.records import RoundRecord
 
 OWN_DATA = "own data"  # in place of a partition, where devices bring theirs
 
@@ -28,12 +30,7 @@ def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
     if "method" not in given:
         raise InputError(f"{folder.config_file} names no method; it is not the file of a run")
     settings = merge(Config().model_dump(mode="json"), given)  # a run of an older version lacks some
-    try:
-        rounds = tuple(read_round(record) for record in folder.records())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{folder.records_file} is not what gapsl writes: {error!r}") from None
+    rounds = tuple(read_round(record) for record in folder.records())
     if not rounds:
         raise InputError(
             f"{folder.path} has no rounds yet; wait for the first, or train it with: "
@@ -49,7 +46,7 @@ def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
     return Evidence(
         settings=settings,
         rounds=rounds,
-        total_rounds=int(result["rounds"]) if result is not None else scheduled(settings, rounds[-1]),
+        total_rounds=result.rounds if result is not None else scheduled(settings, rounds[-1]),
         finished=result is not None,
         labels=labels,
         unseen=unseen(rounds, reason),
@@ -57,74 +54,48 @@ def read_evidence(folder: RunFolder, data_dir: str | None = None) -> Evidence:
     )
 
 
-def read_round(record: Mapping[str, Any]) -> Round:
-    """Read one record."""
-    losses = numbers(record["losses"])
-    norms = record.get("norms")
-    kept = record.get("kept")
-    found = record.get("evaluation")
-    leaders = record.get("probe_leaders")
+def read_round(record: RoundRecord) -> Round:
+    """Return what a diagnosis reads of a record."""
+    chosen, probes, found = record.selection, record.probes, record.evaluation
+    leaders = None if probes is None else probes.leaders
     return Round(
-        number=int(record["round"]),
-        epoch=float(record["epoch"]),
-        loss=number(record["loss"]),
-        losses=losses,
-        skipped=frozenset(int(device) for device in record["skipped"]),
-        norms=None if norms is None else numbers(norms),
-        kept=None if kept is None else frozenset(int(device) for device in kept),
-        scores=read_scores(record, sorted(losses)),
-        dispersion=number(record.get("dispersion")),
-        angle=number(record.get("angle_mean")),
-        averaged=bool(record.get("averaged")),
-        seconds=dict(record["seconds"]),
-        sent=sum(record["bytes_sent"]),
-        received=sum(record["bytes_received"]),
+        number=record.round,
+        epoch=record.epoch,
+        loss=record.loss,
+        losses=record.losses,
+        skipped=frozenset(record.skipped),
+        norms=record.norms,
+        kept=None if chosen is None else frozenset(chosen.kept),
+        scores=record.scores,
+        dispersion=None if chosen is None else chosen.dispersion,
+        angle=record.angle_mean,
+        averaged=record.averaged,
+        seconds=record.seconds,
+        sent=sum(record.bytes_sent.values()),
+        received=sum(record.bytes_received.values()),
         evaluation=None if found is None else read_evaluation(found),
-        apart=number(record.get("apart")),
-        probe_scores=numbers(record.get("probe_scores", {})),
-        probe_leaders=None if leaders is None else frozenset(int(device) for device in leaders),
-        absent=frozenset(int(device) for _, device in record.get("absent", ())),
+        apart=None if probes is None else probes.apart,
+        probe_scores={} if probes is None else probes.scores,
+        probe_leaders=None if leaders is None else frozenset(leaders),
+        absent=frozenset(record.events.absent),
     )
 
 
-def read_evaluation(found: Mapping[str, Any]) -> Evaluation:
-    """Read the evaluation in a record."""
-    drift = found.get("drift")
+def read_evaluation(found: records.Evaluation) -> Evaluation:
+    """Return what a diagnosis reads of an evaluation."""
+    devices = max([*found.bytes_sent, *found.device_accuracy], default=-1) + 1
     return Evaluation(
-        round=int(found["round"]),
-        split=str(found["split"]),
-        device_mean=float(found["device_mean"]),
+        round=found.round,
+        split=found.split,
+        device_mean=found.device_mean,
         # Where devices are tested on samples of their own, nobody adds up what they make of the same ones.
-        ensemble=float(found["device_mean"] if found["ensemble"] is None else found["ensemble"]),
-        merged=found["merged"],
-        local=found["local"],
-        device_accuracy=tuple(found["device_accuracy"]),
-        class_accuracy=tuple(found["class_accuracy"]),
-        drift=None if drift is None else numbers(dict(enumerate(drift))),
+        ensemble=found.device_mean if found.ensemble is None else found.ensemble,
+        merged=found.merged,
+        local=found.local,
+        device_accuracy=tuple(found.device_accuracy.get(device) for device in range(devices)),
+        class_accuracy=found.class_accuracy,
+        drift=found.drift,
     )
-
-
-def read_scores(record: Mapping[str, Any], devices: list[int]) -> dict[int, float]:
-    """Return each device's mean angle to the others: GAPSL's scores, or from the angles of all pairs."""
-    scores = record.get("scores")
-    if scores is None:
-        scores = [sum(row) / (len(row) - 1) for row in record.get("angles", []) if len(row) > 1]
-    return dict(zip(devices, scores, strict=True)) if len(scores) == len(devices) else {}
-
-
-def numbers(found: Mapping[Any, float | None]) -> dict[int, float]:
-    """Return numbers by device without those that were not finite, which a record has as null."""
-    known = {int(device): number(value) for device, value in found.items()}
-    return {device: value for device, value in known.items() if value is not None}
-
-
-def number(value: Any) -> float | None:
-    """Return a number of a record, which has null for one that was not finite; refuse what is none."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
-    return float(value)
 
 
 def scheduled(settings: Mapping[str, Any], last: Round) -> int:

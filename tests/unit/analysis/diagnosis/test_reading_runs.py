@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from constructed import evaluated, healthy
 
+from gapsl.analysis.diagnosis.evidence import Round
 from gapsl.analysis.diagnosis.reading import read_labels, read_round, scheduled
 from gapsl.data import Partition, load_source
 from gapsl.run.folder import RunFolder
+from gapsl.run.records import RoundRecord
 
 RECORD: dict[str, Any] = {
     "round": 3,
@@ -26,52 +28,67 @@ RECORD: dict[str, Any] = {
 }
 EVALUATION: dict[str, Any] = {
     "round": 3,
+    "epoch": 0.5,
     "split": "test",
     "device_mean": 0.5,
+    "device_std": 0.1,
+    "device_min": 0.4,
+    "device_max": 0.6,
     "ensemble": 0.6,
     "merged": None,
     "local": None,
     "device_accuracy": [0.4, 0.6],
     "class_accuracy": [0.5, None],
+    "bytes_sent": [10, 20],
+    "bytes_received": [1, 2],
+    "seconds": 2.0,
 }
 
 
+def read(record: dict[str, Any]) -> Round:
+    return read_round(RoundRecord.from_dict(record))
+
+
 def test_a_record_of_an_older_version_has_no_norms_and_its_evaluation_no_drift() -> None:
-    read = read_round({**RECORD, "evaluation": EVALUATION})
-    assert read.present == {0, 1, 2, 5}
-    assert (read.norms, read.kept, read.scores, read.angle, read.sent) == (None, None, {}, None, 30)
-    assert read.evaluation is not None
-    assert read.evaluation.drift is None
+    found = read({**RECORD, "evaluation": EVALUATION})
+    assert found.present == {0, 1, 2, 5}
+    assert (found.norms, found.kept, found.scores, found.angle, found.sent) == (None, None, {}, None, 30)
+    assert found.evaluation is not None
+    assert found.evaluation.drift is None
 
 
 def test_numbers_that_were_not_finite_are_left_out() -> None:
     evaluation = {**EVALUATION, "drift": [0.5, None]}
-    read = read_round({**RECORD, "loss": None, "norms": {"0": 1.0, "2": None}, "evaluation": evaluation})
-    assert (read.loss, read.norms) == (None, {0: 1.0})
-    assert read.evaluation is not None
-    assert read.evaluation.drift == {0: 0.5}
+    found = read({**RECORD, "loss": None, "norms": {"0": 1.0, "2": None}, "evaluation": evaluation})
+    assert (found.loss, found.norms) == (None, {0: 1.0})
+    assert found.evaluation is not None
+    assert found.evaluation.drift == {0: 0.5}
 
 
 def test_probes_are_read_where_there_are_any() -> None:
-    read = read_round(RECORD)
-    assert (read.apart, read.probe_scores, read.probe_leaders) == (None, {}, None)
+    found = read(RECORD)
+    assert (found.apart, found.probe_scores, found.probe_leaders) == (None, {}, None)
     probed = {"apart": 0.02, "probe_scores": {"0": 0.1, "2": 0.3, "5": 0.2}, "probe_leaders": [0, 5]}
-    read = read_round({**RECORD, **probed})
-    assert (read.apart, read.probe_leaders) == (0.02, frozenset({0, 5}))
-    assert read.probe_scores == {0: 0.1, 2: 0.3, 5: 0.2}
+    found = read({**RECORD, **probed})
+    assert (found.apart, found.probe_leaders) == (0.02, frozenset({0, 5}))
+    assert found.probe_scores == {0: 0.1, 2: 0.3, 5: 0.2}
 
 
 def test_scores_are_recorded_or_follow_from_the_angles_by_device_id() -> None:
     angles = [[0.0, 1.0, 2.0], [1.0, 0.0, 1.5], [2.0, 1.5, 0.0]]
-    assert read_round({**RECORD, "angles": angles}).scores == {0: 1.5, 2: 1.25, 5: 1.75}
-    assert read_round({**RECORD, "angles": angles, "scores": [1, 2, 3]}).scores == {0: 1, 2: 2, 5: 3}
+    assert read({**RECORD, "angles": angles}).scores == {0: 1.5, 2: 1.25, 5: 1.75}
+    assert read({**RECORD, "angles": angles, "scores": [1, 2, 3], "kept": [0], "leader": [2]}).scores == {
+        0: 1,
+        2: 2,
+        5: 3,
+    }
 
 
 @pytest.mark.parametrize(
     ("settings", "rounds"), [({"rounds": 70}, 70), ({"epochs": 4}, 24), ({"rounds": None}, 120)], ids=str
 )
 def test_how_long_an_unfinished_run_is_to_be(settings: dict[str, Any], rounds: int) -> None:
-    assert scheduled(settings, read_round(RECORD)) == rounds
+    assert scheduled(settings, read(RECORD)) == rounds
 
 
 def test_labels_are_counted_only_for_the_data_that_was_divided(tmp_path: Path) -> None:
