@@ -12,6 +12,7 @@ import golden
 import pytest
 
 import gapsl
+from gapsl.run.records import RunResult
 
 FINISHED, UNFINISHED = golden.FIXTURES / "finished", golden.FIXTURES / "unfinished"
 COMPARISON, NETWORK = golden.FIXTURES / "comparison", golden.FIXTURES / "network"
@@ -99,7 +100,7 @@ def test_finished_runs_stay_as_they_are(tmp_path: Path) -> None:
     shutil.copytree(FINISHED, run)
     shutil.copytree(COMPARISON, comparison)
     assert "finished already" in golden.gapsl("resume", run)
-    assert gapsl.resume(run) == golden.result_of(FINISHED)
+    assert gapsl.resume(run) == RunResult.from_dict(golden.result_of(FINISHED))
     assert "sfl" in golden.gapsl("resume", comparison, "--quiet")
     for folder, before in ((run, FINISHED), (comparison, COMPARISON)):
         files = [file.relative_to(before) for file in before.rglob("*") if file.is_file()]

@@ -124,7 +124,7 @@ def test_the_result_has_all_measures_and_the_bytes_of_every_device(undisturbed: 
             total = {d: sum(getattr(record, name)[d] for record in upto) for d in range(4)}
             assert getattr(entry, name) == total
     assert len(result.final.weights_sha256) == 64
-    assert result.history == [record.evaluation for record in records if record.evaluation is not None]
+    assert list(result.history) == [record.evaluation for record in records if record.evaluation]
 
 
 def test_bytes_are_those_that_cross_the_cut_and_gapsl_sends_no_more_than_psl(undisturbed: Runs) -> None:

@@ -341,8 +341,8 @@ def test_the_server_starts_on_a_device_s_activations_before_the_next_ones_are_th
 def test_curves_are_of_some_samples_and_the_end_of_all(validation):
     settings = {"method": "psl", "rounds": 4, "evaluate_every": 2, "validation": validation}
     few, whole = (trained(curve_samples=count, **settings) for count in (7, None))
-    shares = [entry["device_mean"] * 7 * 3 for entry in few.history]
+    shares = [entry.device_mean * 7 * 3 for entry in few.history]
     assert shares[0] == pytest.approx(round(shares[0])), "three devices, seven samples"
     assert len(few.history) == len(whole.history) == 2
-    assert few.history[-1]["device_mean"] == pytest.approx(whole.history[-1]["device_mean"])
+    assert few.history[-1].device_mean == pytest.approx(whole.history[-1].device_mean)
     same_state(server_state(few), server_state(whole))
