@@ -1,5 +1,7 @@
 """Runs whose losses leave the devices' label frequencies out, and runs in another memory order."""
 
+import json
+
 import pytest
 import torch
 from quick import device_states, near_state, prepared, same_state, server_state, trained
@@ -83,7 +85,7 @@ def test_checkpoints_written_before_options_were_part_of_the_strategy_are_read(t
         del header["sha256"]
         path.write_text(json.dumps({**header, "sha256": _digest(header)}))
     resumed = gapsl.resume(tmp_path / "cut")
-    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert resumed.final.weights_sha256 == whole.final.weights_sha256
 
 
 def test_the_loss_of_a_round_does_not_depend_on_the_labels_of_that_round():
