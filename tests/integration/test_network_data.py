@@ -14,7 +14,7 @@ from network import SMALL, Devices, Served, parameter_server, trained_over_loopb
 from PIL import Image
 
 import gapsl
-from gapsl.analysis.diagnosis import diagnose, read_evidence
+from gapsl.analysis.diagnose import diagnose, read_run
 from gapsl.analysis.tables import title
 from gapsl.common.errors import GapslError, InputError
 from gapsl.data import load_source
@@ -85,7 +85,7 @@ def test_a_server_without_any_data_measures_on_the_devices_own(folders: Path, tm
     assert final.ensemble is None and final.merged is None
     network = tmp_path / "run" / "network.yaml"
     network.write_text(network.read_text() + "names: [door, hall, yard]\n")
-    run = read_evidence(RunFolder(tmp_path / "run"))
+    run = read_run(RunFolder(tmp_path / "run"))
     assert run.setting("partition") == "own data" and run.who(1) == "1 (hall)"
     assert run.labels is not None and run.labels.counts[1].tolist() == [0, 10, 0, 0, 10, 0, 0, 10, 0, 10]
     assert diagnose(run), "and it can be diagnosed"

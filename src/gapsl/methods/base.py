@@ -69,6 +69,7 @@ class Strategy(ABC):
     in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
     labels_at_device: ClassVar[bool] = False  # True: works where the server never sees a label
     moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
+    trains_devices: ClassVar[bool] = True  # False: client-side models stay at their start
     one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:

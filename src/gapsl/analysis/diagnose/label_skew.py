@@ -1,4 +1,4 @@
-"""How different the devices' labels are, as numbers."""
+"""Label skew: how different the devices' labels are, as numbers."""
 
 from __future__ import annotations
 

@@ -7,25 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from constructed import GAPSL, ONE_CLASS_EACH, healthy
+from constructed import GAPSL, ONE_CLASS_EACH, changed, healthy
 
-from gapsl.analysis.diagnosis import Advice, Evidence, advice
+from gapsl.analysis.diagnose import Advice, Run, advice
 from gapsl.run.config import make_config, merge, parse_assignment, preset
 
-EVERY: dict[str, Callable[[Evidence], tuple[Advice, ...]]] = {
+EVERY: dict[str, Callable[[Run], tuple[Advice, ...]]] = {
     "recommended": advice.recommended,
-    "best_lead": advice.best_lead,
-    "slower_halves": advice.slower_halves,
     "other_methods": advice.other_methods,
     "keep_more": advice.keep_more,
     "slower": advice.slower,
-    "slower_server": advice.slower_server,
+    "slower_devices": advice.slower_devices,
     "faster": advice.faster,
     "clip": advice.clip,
     "larger_batches": advice.larger_batches,
     "longer": advice.longer,
-    "evaluate_less": lambda run: advice.evaluate_less(run, 5),
-    "cheaper_server": advice.cheaper_server,
+    "evaluate_less": advice.evaluate_less,
+    "cheaper_penalty": advice.cheaper_penalty,
 }
 
 
@@ -38,20 +36,31 @@ def test_what_is_advised_can_be_set(name: str) -> None:
         assert len(piece.effect) <= 52, "with the longest setting it fills a line of 80 columns"
 
 
-def test_averaging_less_can_be_set() -> None:
-    (piece,) = advice.average_less(healthy(method="sfl"), 5)
+def averaging(method: str) -> Run:
+    """A run that averages every 8 rounds."""
+    return changed(healthy(method=method), lambda r: {"averaged": r.round % 8 == 0})
+
+
+def test_averaging_less_can_be_set_where_there_is_an_interval() -> None:
+    (piece,) = advice.average_less(averaging("sfl"))
+    assert piece.name == "sfl.interval=16"
     make_config(parse_assignment(piece.name))
-    assert advice.average_less(healthy(), 5) == ()
+    assert advice.average_less(averaging("psl")) == ()
 
 
 def test_what_is_followed_already_is_not_advised() -> None:
-    assert advice.best_lead(healthy(probe_leaders=0.5)) == ()
-    assert advice.slower_halves(healthy(method="frozen")) == ()
+    assert advice.slower_devices(healthy(method="frozen")) == ()
     assert [a.name for a in advice.other_methods(healthy(method="sfl"))] == ["method=frozen"]
     assert [a.name for a in advice.other_methods(healthy(method="frozen"))] == ["method=sfl"]
     assert advice.keep_more(healthy(method="gapsl", gapsl={**GAPSL, "exclusion": "none"})) == ()
-    assert advice.cheaper_server(healthy(method="gapsl", gapsl={**GAPSL, "penalty": "finite"})) == ()
+    assert advice.cheaper_penalty(healthy(method="gapsl", gapsl={**GAPSL, "penalty": "finite"})) == ()
     assert [a.name for a in advice.faster(healthy(method="frozen"))] == ["server_optimizer.lr=1"]
+
+
+def test_of_a_method_that_is_not_known_here_nothing_of_its_own_is_advised() -> None:
+    run = averaging("mine")
+    for find in (advice.keep_more, advice.cheaper_penalty, advice.average_less):
+        assert find(run) == ()
 
 
 def advised(**settings: Any) -> dict[str, Any]:

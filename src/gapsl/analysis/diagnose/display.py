@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
-from gapsl.analysis.diagnosis import Advice, Evidence, Finding, Severity, things_to_try
-from gapsl.analysis.diagnosis.wording import percent
+from gapsl.analysis.diagnose import Advice, Finding, Run, Severity, things_to_try
+from gapsl.analysis.diagnose.finding import percent
 from gapsl.run.config import merge, parse_assignment
 
 WIDTH = 80  # prose is not read faster on a wider terminal
@@ -24,7 +24,7 @@ def serious(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity > Severity.INFO]
 
 
-def verdict(run: Evidence, findings: Sequence[Finding]) -> Text:
+def verdict(run: Run, findings: Sequence[Finding]) -> Text:
     """Say in a few words how a run is."""
     found = serious(findings)
     if not found:
@@ -36,7 +36,7 @@ def verdict(run: Evidence, findings: Sequence[Finding]) -> Text:
     return Text(f"{things} ({', '.join(kinds)})", style="bold red" if trouble else "bold yellow")
 
 
-def whole(run: Evidence, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
+def whole(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
     """Yield all there is to say about one run, line by line."""
     width = min(width, WIDTH)
     yield verdict(run, findings)
@@ -64,7 +64,7 @@ def heading(finding: Finding, width: int) -> Iterator[Text]:
         severity = " " * INDENT
 
 
-def to_try(run: Evidence, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
+def to_try(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
     """Yield every piece of advice once with what it does, and how to follow it."""
     found = things_to_try(findings)
     if not found:
@@ -78,7 +78,7 @@ def to_try(run: Evidence, findings: Sequence[Finding], path: Path, width: int) -
     yield from (Text(line, style="dim") for line in example(run, found[0], path, width))
 
 
-def example(run: Evidence, advice: Advice, path: Path, width: int) -> Iterator[str]:
+def example(run: Run, advice: Advice, path: Path, width: int) -> Iterator[str]:
     """Yield how to follow a piece of advice: a command, or a call where the run came from Python."""
     if run.setting("custom"):
         values = merge(*(parse_assignment(setting) for setting in advice.settings))
@@ -97,17 +97,17 @@ def continued(words: Sequence[str], width: int) -> Iterator[str]:
         yield f"  {line.replace(UNBREAKABLE, ' ')}" + " \\" * (number < len(lines))
 
 
-def short(run: Evidence, findings: Sequence[Finding], name: str) -> Iterator[Text]:
+def short(run: Run, findings: Sequence[Finding], name: str) -> Iterator[Text]:
     """Yield a run in a line, and a line for each thing to look at."""
     yield Text.assemble((name, "bold"), ": ", verdict(run, findings))
     for finding in serious(findings):
         yield Text.assemble((f"  {finding.severity.word:<{INDENT}}", STYLES[finding.severity]), finding.title)
 
 
-def what(run: Evidence) -> str:
+def what(run: Run) -> str:
     """Say what was run and how far it is."""
     settings = {**run.settings, **(run.setting("custom") or {})}
-    done = run.rounds[-1].number
+    done = run.records[-1].round
     progress = f"{done} rounds" if run.finished else f"round {done} of {run.total_rounds}, not finished"
     if run.last is not None:
         progress += f", {percent(run.last.device_mean)} right"
@@ -132,13 +132,13 @@ def paragraph(text: str, width: int, *, indent: int = INDENT, hang: int = 0) -> 
     )
 
 
-def machine_readable(run: Evidence, findings: Sequence[Finding], path: Path) -> dict[str, Any]:
+def machine_readable(run: Run, findings: Sequence[Finding], path: Path) -> dict[str, Any]:
     """Return a diagnosis as JSON values."""
     return {
         "run": str(path),
-        "method": run.method,
+        "method": run.settings["method"],
         "seed": run.setting("seed"),
-        "round": run.rounds[-1].number,
+        "round": run.records[-1].round,
         "rounds": run.total_rounds,
         "finished": run.finished,
         "healthy": not serious(findings),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from constructed import EVEN, ONE_CLASS_EACH, healthy, settings_of
 
-from gapsl.analysis.diagnosis import Severity
-from gapsl.analysis.diagnosis.label_distance import chance_distance, distances, effective_classes
-from gapsl.analysis.diagnosis.skew import label_skew, lone_classes
+from gapsl.analysis.diagnose import Severity
+from gapsl.analysis.diagnose.devices import label_skew
+from gapsl.analysis.diagnose.label_skew import chance_distance, distances, effective_classes
 
 
 def test_distance_is_0_for_the_same_labels_and_1_minus_the_own_share_for_disjoint_ones() -> None:
@@ -30,7 +30,7 @@ def test_chance_distance_is_what_random_dealing_gives(size: int) -> None:
     assert chance_distance(counts) == pytest.approx(distances(counts).mean(), rel=0.05)
 
 
-def test_strong_skew_is_to_be_watched_where_halves_can_learn_it() -> None:
+def test_strong_skew_is_to_be_watched_where_client_side_models_can_learn_it() -> None:
     found = label_skew(healthy(ONE_CLASS_EACH))
     assert found is not None
     assert (found.severity, found.title) == (Severity.WATCH, "The devices see very different labels")
@@ -81,18 +81,15 @@ def test_how_much_skew_is_strong() -> None:
 def test_nothing_is_said_of_labels_that_are_not_known_or_in_one_place() -> None:
     for run in (replace(healthy(), labels=None), healthy(ONE_CLASS_EACH, method="central")):
         assert label_skew(run) is None
-        assert lone_classes(run) is None
 
 
 def test_a_class_that_one_device_holds_alone_is_named_with_its_holder() -> None:
     counts = [[50, 50, 0, 0], [0, 50, 50, 0], [0, 0, 50, 2], [0, 0, 0, 50]]
-    found = lone_classes(healthy(counts))
+    found = label_skew(healthy(counts))
     assert found is not None
-    assert found.title == "Classes ant and dog: held by one device each"
-    assert found.numbers["holders"] == {"ant": 0, "dog": 3}
-    assert "96 % of class dog on device 3" in found.text
+    assert "Held by one device: classes ant on device 0 and dog on device 3" in found.text
+    assert found.numbers["lone_classes"] == {"ant": 0, "dog": 3}
     counts[0][3] = 10  # now a sixth of that class is elsewhere
-    again = lone_classes(healthy(counts))
-    assert again is not None
-    assert again.numbers["holders"] == {"ant": 0}
-    assert lone_classes(healthy(EVEN)) is None
+    again, even = label_skew(healthy(counts)), label_skew(healthy(EVEN))
+    assert again is not None and again.numbers["lone_classes"] == {"ant": 0}
+    assert even is not None and "Held by one device" not in even.text

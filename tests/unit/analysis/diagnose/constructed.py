@@ -1,4 +1,4 @@
-"""Evidence made by hand: a healthy run, and ways to make it ill."""
+"""Runs made by hand: a healthy one, and ways to make it ill."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from gapsl.run.records import Evaluation, RoundRecord
 
-from gapsl.analysis.diagnosis import Evaluation, Evidence, Finding, Labels, Round
+from gapsl.analysis.diagnose import Finding, Labels, Run
+from gapsl.device.exchange import Selection
 
 DEVICES, CLASSES, ROUNDS, EVERY = 4, 4, 40, 5
 EVEN = [[25] * CLASSES] * DEVICES
@@ -47,90 +49,85 @@ GAPSL = {
 
 def evaluation(round: int, accuracy: float = 0.9) -> Evaluation:
     """An evaluation in which the devices differ by a point."""
-    each = tuple(accuracy + step for step in (-0.005, 0.0, 0.0, 0.005))
+    nothing = dict.fromkeys(range(DEVICES), 0)
     return Evaluation(
         round=round,
+        epoch=round / 10,
         split="test",
         device_mean=accuracy,
+        device_std=0.004,
+        device_min=accuracy - 0.005,
+        device_max=accuracy + 0.005,
         ensemble=accuracy + 0.02,
         merged=accuracy + 0.01,
         local=accuracy,
-        device_accuracy=each,
+        device_accuracy={d: accuracy + step for d, step in enumerate((-0.005, 0.0, 0.0, 0.005))},
         class_accuracy=(accuracy,) * CLASSES,
         drift=dict.fromkeys(range(DEVICES), 0.3),
+        bytes_sent=nothing,
+        bytes_received=nothing,
+        seconds=1.0,
     )
 
 
-def healthy_round(number: int) -> Round:
+def healthy_record(round: int) -> RoundRecord:
     """A round of a run whose loss falls to a twentieth, and whose accuracy is at its best after a third."""
-    loss = 2.0 * math.exp(-3 * number / ROUNDS)
-    accuracy = min(0.9, 0.25 + 0.06 * number)
-    return Round(
-        number=number,
-        epoch=number / 10,
+    loss = 2.0 * math.exp(-3 * round / ROUNDS)
+    accuracy = min(0.9, 0.25 + 0.06 * round)
+    return RoundRecord(
+        round=round,
+        epoch=round / 10,
         loss=loss,
         losses=dict.fromkeys(range(DEVICES), loss),
-        skipped=frozenset(),
         norms=dict.fromkeys(range(DEVICES), 0.5 * loss),
-        kept=None,
-        scores=dict.fromkeys(range(DEVICES), math.radians(60)),
-        dispersion=None,
-        angle=math.radians(60),
-        averaged=False,
+        angle_mean=math.radians(60),
         seconds={"collect": 0.2, "server": 0.5, "deliver": 0.2, "move": 0.0, "evaluate": 0.1},
-        sent=1000,
-        received=900,
-        evaluation=evaluation(number, accuracy) if number % EVERY == 0 else None,
+        bytes_sent=dict.fromkeys(range(DEVICES), 250),
+        bytes_received=dict.fromkeys(range(DEVICES), 225),
+        evaluation=evaluation(round, accuracy) if round % EVERY == 0 else None,
     )
 
 
-def healthy(counts: Sequence[Sequence[int]] = EVEN, **settings: Any) -> Evidence:
+def healthy(counts: Sequence[Sequence[int]] = EVEN, **settings: Any) -> Run:
     """A finished run with nothing to complain about."""
-    return Evidence(
+    return Run(
         settings={**SETTINGS, **settings},
-        rounds=tuple(healthy_round(number) for number in range(1, ROUNDS + 1)),
+        records=tuple(healthy_record(round) for round in range(1, ROUNDS + 1)),
         total_rounds=ROUNDS,
         finished=True,
         labels=Labels(np.array(counts), ("ant", "bee", "cat", "dog")),
     )
 
 
-def aligned(kept: Callable[[int], set[int]], counts: Sequence[Sequence[int]] = EVEN) -> Evidence:
+def aligned(kept: Callable[[int], set[int]], counts: Sequence[Sequence[int]] = EVEN) -> Run:
     """A run of GAPSL that keeps these devices, by round."""
     run = healthy(counts, method="gapsl", gapsl=GAPSL)
-    return changed(run, lambda r: {"kept": frozenset(kept(r.number)), "dispersion": 0.05})
+    return changed(
+        run,
+        lambda r: {"selection": Selection(leader=(0,), kept=tuple(kept(r.round)), scores={}, lead_angles={})},
+    )
 
 
-def changed(run: Evidence, change: Callable[[Round], dict[str, Any]]) -> Evidence:
-    """The same run with something else in its rounds."""
-    return replace(run, rounds=tuple(replace(round, **change(round)) for round in run.rounds))
+def changed(run: Run, change: Callable[[RoundRecord], dict[str, Any]]) -> Run:
+    """The same run with something else in its records."""
+    return replace(run, records=tuple(replace(record, **change(record)) for record in run.records))
 
 
-def evaluated(run: Evidence, change: Callable[[Evaluation], dict[str, Any]]) -> Evidence:
+def evaluated(run: Run, change: Callable[[Evaluation], dict[str, Any]]) -> Run:
     """The same run with something else in its evaluations."""
     return changed(
         run, lambda r: {"evaluation": r.evaluation and replace(r.evaluation, **change(r.evaluation))}
     )
 
 
-def with_accuracy(run: Evidence, accuracies: Sequence[float]) -> Evidence:
+def with_accuracy(run: Run, accuracies: Sequence[float]) -> Run:
     """The same run with these accuracies, one an evaluation."""
     return changed(
         run,
         lambda r: (
-            {"evaluation": evaluation(r.number, accuracies[r.number // EVERY - 1])} if r.evaluation else {}
+            {"evaluation": evaluation(r.round, accuracies[r.round // EVERY - 1])} if r.evaluation else {}
         ),
     )
-
-
-def probed(run: Evidence, apart: float, odd: float = 2.0, **settings: Any) -> Evidence:
-    """The same run with probes, halves this far apart, and the last device at this angle in degrees."""
-    scores = {0: 2.0, 1: 2.0, 2: 2.0, 3: odd}
-    run = changed(
-        run,
-        lambda r: {"apart": apart, "probe_scores": {d: math.radians(s) for d, s in scores.items()}},
-    )
-    return replace(run, settings={**run.settings, "probes": 2, **settings})
 
 
 def settings_of(finding: Finding | None) -> list[str]:
