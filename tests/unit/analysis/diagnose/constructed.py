@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gapsl.run.records import Evaluation, RoundRecord
 
 from gapsl.analysis.diagnose import Finding, Labels, Run
 from gapsl.device.exchange import Selection
+from gapsl.run.records import Evaluation, RoundRecord
 
 DEVICES, CLASSES, ROUNDS, EVERY = 4, 4, 40, 5
 EVEN = [[25] * CLASSES] * DEVICES
