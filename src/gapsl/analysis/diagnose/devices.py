@@ -67,7 +67,7 @@ def label_skew(run: Run) -> Finding | None:
     alone = lone_classes(run.labels)
     if alone:
         held = [f"{run.class_name(c)} on device {run.who(device)}" for c, device in alone.items()]
-        text += f" Held by one device: {counted('class', held)}; without it nobody teaches the server those."
+        text += f" Held by one device: {counted('class', held)}; a round without it teaches none of it."
     title = "The devices see about the same labels"
     if mild:
         title = f"The devices see {'very ' if strong else ''}different labels"
@@ -100,8 +100,8 @@ def drift(run: Run) -> Finding | None:
         together.append(f"{percent(last.merged)} with their client-side models averaged")
     text = (
         f"A device alone is right in {percent(last.device_mean)} of the {last.split} set, all of them reach "
-        f"{' and '.join(together)}: each client-side model says the same in a way of its own, and one "
-        "server has to read them all."
+        f"{' and '.join(together)}: each client-side model puts it in a way of its own, and one server has "
+        "to read them all."
     )
     first = next((e for e in run.evaluations if gap(e) >= APART), last)
     if first.round < last.round and points(gap(first)) != points(gap(last)):

@@ -30,8 +30,8 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Text:
     if not found:
         return Text("healthy" if run.finished else "healthy so far", style="bold green")
     trouble = sum(finding.severity == Severity.TROUBLE for finding in found)
-    kinds = [f"{trouble} trouble"] * (trouble > 0)
-    kinds += [f"{len(found) - trouble} to watch"] * (trouble < len(found))
+    counts = {"trouble": trouble, "to watch": len(found) - trouble}
+    kinds = [f"{count} {kind}" for kind, count in counts.items() if count]
     things = f"{len(found)} thing{'' if len(found) == 1 else 's'} to look at"
     return Text(f"{things} ({', '.join(kinds)})", style="bold red" if trouble else "bold yellow")
 
