@@ -10,7 +10,6 @@ from typing import Any
 from gapsl_reproduction.report.stats import ENOUGH, Values, minus, told
 from gapsl_reproduction.report.verdicts import State, above_zero
 
-from gapsl.analysis.diagnosis.wording import capital
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 
@@ -141,7 +140,8 @@ def in_words(rows: Rows, base: str) -> str:
         if ahead:
             found[SAID[above_zero(ahead)] if len(ahead) >= ENOUGH else FEW].append(f"`{name}`")
     parts = [f"{said}: {', '.join(names)}" for said, names in found.items() if names]
-    return capital(f"{'; '.join(parts)}.") if parts else ""
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if parts else ""
 
 
 def accuracies(found: Mapping[int, Record]) -> Values:

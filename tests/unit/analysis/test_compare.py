@@ -119,6 +119,15 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path: Path, own: di
         assert not out.exists()
 
 
+def test_one_run_shows_its_progress_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = iter([False, True])
+    words = {**TINY, **FEW, "out": tmp_path / "run", "method": "psl"}
+    assert gapsl.train(progress=True, stop=lambda: next(asked), **words) is None
+    gapsl.resume(tmp_path / "run", progress=True)
+    shown = capsys.readouterr().out
+    assert "psl: going on from round 2 of 3" in shown and "psl: round 3/3 loss" in shown
+
+
 def test_progress_is_shown_and_a_comparison_becomes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     done = gapsl.compare(["psl"], seeds=[0, 1], progress=True, **TINY, **FEW)
     assert "psl-seed1: round 3/3 loss" in capsys.readouterr().out
