@@ -69,16 +69,17 @@ def test_what_is_not_finished_is_said_to_be_so() -> None:
 
 def diagnosed(folder: Path) -> list[dict[str, Any]]:
     found = json.loads(golden.gapsl("diagnose", "--json", folder))
-    assert found["schema"] == 2
+    assert found["schema"] == 3
     return list(found["runs"])
 
 
 def test_a_finished_run_is_diagnosed() -> None:
     (run,) = diagnosed(FINISHED)
     assert (run["method"], run["seed"], run["round"], run["finished"]) == ("gapsl", 1, 8, True)
-    assert [f["name"] for f in run["findings"] if f["severity"] == "watch"] == ["few-kept", "label-skew"]
-    (few,) = (f for f in run["findings"] if f["name"] == "few-kept")
-    assert few["numbers"] == {"kept": 1.125, "present": 3, "by_device": {"0": 0.375, "1": 0.25, "2": 0.5}}
+    assert [f["name"] for f in run["findings"] if f["severity"] == "watch"] == ["exclusion", "label-skew"]
+    (few,) = (f for f in run["findings"] if f["name"] == "exclusion")
+    assert few["numbers"]["kept"] == 1.125 / 3
+    assert few["numbers"]["by_device"] == {"0": 0.375, "1": 0.25, "2": 0.5}
 
 
 @pytest.mark.parametrize(("folder", "round"), [(UNFINISHED, 5), (NETWORK / "run", 7)])
