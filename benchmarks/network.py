@@ -288,9 +288,9 @@ class Carried(Observer):
 
     def round(self, record: Any) -> None:
         """Count the tensors, and read the counter at both ends."""
-        if self._first < record["round"] <= self._last:
-            self._tensors += sum(record["bytes_sent"]) + sum(record["bytes_received"])
-        if record["round"] in (self._first, self._last):
+        if self._first < record.round <= self._last:
+            self._tensors += sum(record.bytes_sent.values()) + sum(record.bytes_received.values())
+        if record.round in (self._first, self._last):
             self._read.append(still())
 
     def ratio(self) -> float:

@@ -15,7 +15,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gapsl.run.config import make_config, preset
 from gapsl.run.environment import describe_environment
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
+from gapsl.run.records import RoundRecord
 
 LIMITS = {"psl": 1.05, "gapsl none": 1.10, "gapsl finite": 1.2, "gapsl exact": 3.5}
 
@@ -88,9 +89,9 @@ class Kept(Observer):
     def __init__(self, devices: int) -> None:
         self.devices = devices
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Look at the round."""
-        self.share = len(record["kept"]) / self.devices if "kept" in record else 1.0
+        self.share = len(record.selection.kept) / self.devices if record.selection else 1.0
 
 
 def rounds(run: Training) -> Callable[[], float]:

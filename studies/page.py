@@ -7,11 +7,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapsl_reproduction.report.claims.comparing import told
-from gapsl_reproduction.report.claims.deciding import State, above_zero
-from gapsl_reproduction.report.spread import ENOUGH, Values, minus
+from gapsl_reproduction.report.stats import ENOUGH, Values, minus, told
+from gapsl_reproduction.report.verdicts import State, above_zero
 
-from gapsl.analysis.diagnosis.wording import capital
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 
@@ -57,12 +55,15 @@ def introduction(records: Sequence[Record]) -> str:
     error = 100 * math.sqrt(0.25 / HELD_OUT)  # at most: that of a half
     return f"""# Keeping halves together: a study with a small net
 
+**This is a toy: a small net on small pictures, trained for minutes. Nothing about CIFAR-10 at scale follows
+from it.** It chose what to build; [results.md](results.md) says what that is worth.
+
 Written by `python -m studies.small_net --table` from `studies/results.jsonl`, where every number is from.
 
 Devices that train halves of their own drift apart when they see different classes. These runs compare
 remedies, one thing changed at a time, to choose what to build. They are small, their accuracies are those on
-validation pictures, and some settings were chosen by them. The comparison of the methods is
-[results.md](results.md), on test pictures that nothing here has seen.
+validation pictures, and some settings were chosen by them. The methods are compared
+on test pictures that nothing here has seen.
 
 - **Data**: {PICTURES:,} of CIFAR-10's training pictures, averaged to 16×16 pixels, {HELD_OUT:,} of them
   held out; {setting.devices} devices, partition `{setting.partition}`; batches of {setting.batch_size},
@@ -139,7 +140,8 @@ def in_words(rows: Rows, base: str) -> str:
         if ahead:
             found[SAID[above_zero(ahead)] if len(ahead) >= ENOUGH else FEW].append(f"`{name}`")
     parts = [f"{said}: {', '.join(names)}" for said, names in found.items() if names]
-    return capital(f"{'; '.join(parts)}.") if parts else ""
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if parts else ""
 
 
 def accuracies(found: Mapping[int, Record]) -> Values:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gapsl_reproduction.distil import distil
-from gapsl_reproduction.planned import Planned, Wanted, planned
 from gapsl_reproduction.queue import Queue, Standing
+from gapsl_reproduction.runs import RunSpec, Wanted, run_spec
 from gapsl_reproduction.store import Result, Store
+from gapsl_reproduction.summary import summarise
 from processes import rounds_done, weights_of, workers_of
 
 import gapsl
@@ -45,11 +45,11 @@ class Watching:
     def warn(self, name: str, message: str) -> None:
         pass
 
-    def stored(self, run: Planned, result: Result, standing: Standing) -> None:
+    def stored(self, run: RunSpec, result: Result, standing: Standing) -> None:
         self.ended.append((run.key, "failed" if "failed" in result else "stored"))
         self.standing = standing
 
-    def gave_up(self, run: Planned, message: str) -> None:
+    def gave_up(self, run: RunSpec, message: str) -> None:
         self.ended.append((run.key, message))
 
 
@@ -59,7 +59,7 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.store, self.work = Store(path / "results", mend=True), path / "work"
 
-    def queue(self, runs: Sequence[Planned], watching: Watching, **options: bool) -> Queue:
+    def queue(self, runs: Sequence[RunSpec], watching: Watching, **options: bool) -> Queue:
         return Queue(lambda: Wanted(runs), self.store, self.work, watching, **options)
 
     def work_off(self, queue: Queue, watching: Watching) -> None:
@@ -70,9 +70,9 @@ def test_one_worker_does_all_its_runs_as_if_each_were_alone_and_a_failure_is_a_r
     tmp_path: Path,
 ) -> None:
     good, bad, last = (
-        planned(TINY),
-        planned(TINY, DIVERGES),
-        planned(TINY, {"method": "gapsl", "dropout": 0.0, "seed": 1}),
+        run_spec(TINY),
+        run_spec(TINY, DIVERGES),
+        run_spec(TINY, {"method": "gapsl", "dropout": 0.0, "seed": 1}),
     )
     place, watching, pids = Place(tmp_path), Watching(), set[int]()
     for run in (good, bad, last):
@@ -102,7 +102,7 @@ def test_one_worker_does_all_its_runs_as_if_each_were_alone_and_a_failure_is_a_r
 
 
 def test_what_a_kill_left_of_a_stored_run_is_removed_but_not_what_was_to_stay(tmp_path: Path) -> None:
-    left, kept = planned(TINY), planned(TINY, {"seed": 1})
+    left, kept = run_spec(TINY), run_spec(TINY, {"seed": 1})
     place, watching = Place(tmp_path), Watching()
     for run, keep in ((left, False), (kept, True)):
         queue = place.queue([run], watching, keep=keep)
@@ -112,14 +112,14 @@ def test_what_a_kill_left_of_a_stored_run_is_removed_but_not_what_was_to_stay(tm
         if keep:
             queue.ended(job, 0, None)
         else:  # killed after the result was stored, before its folder went
-            place.store.put(distil(run, RunFolder(job.folder)))
+            place.store.put(summarise(run, RunFolder(job.folder)))
     place.queue([left, kept], watching)
     assert [folder.name for folder in place.work.iterdir()] == [kept.key]
 
 
 def test_a_plan_that_wants_more_when_something_has_ended(tmp_path: Path) -> None:
     """The next seed is wanted when the one before it is stored, three in all."""
-    runs = [planned(TINY, {"seed": seed}) for seed in range(3)]
+    runs = [run_spec(TINY, {"seed": seed}) for seed in range(3)]
     place, watching = Place(tmp_path), Watching()
 
     def plan() -> Wanted:
@@ -134,7 +134,7 @@ def test_a_plan_that_wants_more_when_something_has_ended(tmp_path: Path) -> None
 
 
 def test_a_worker_that_is_killed_costs_its_run_alone_and_the_next_queue_goes_on(tmp_path: Path) -> None:
-    first, second = planned(TINY, {"rounds": 400, "checkpoint_every": 1}), planned(TINY)
+    first, second = run_spec(TINY, {"rounds": 400, "checkpoint_every": 1}), run_spec(TINY)
     place, watching = Place(tmp_path), Watching()
     watching.at_round[first.name] = lambda: os.kill(workers_of(place.work)[0], signal.SIGKILL)
     queue = place.queue([first, second], watching)
@@ -148,14 +148,14 @@ def test_a_worker_that_is_killed_costs_its_run_alone_and_the_next_queue_goes_on(
 
 @pytest.mark.parametrize("left", ["nothing", "half a folder", "another run"])
 def test_whatever_is_in_a_runs_folder_it_is_laid_out_for_this_run(tmp_path: Path, left: str) -> None:
-    run = planned(TINY)
+    run = run_spec(TINY)
     place = Place(tmp_path)
     folder = place.work / run.key
     if left == "half a folder":
         folder.mkdir(parents=True)
         (folder / "log.txt").write_text("interrupted", encoding="utf-8")
     elif left == "another run":
-        other = planned(TINY, {"rounds": 1})
+        other = run_spec(TINY, {"rounds": 1})
         gapsl.train(other.config, out=folder)
     job = place.queue([run], Watching()).take()
     assert job is not None and job.folder == folder
@@ -165,7 +165,7 @@ def test_whatever_is_in_a_runs_folder_it_is_laid_out_for_this_run(tmp_path: Path
 
 
 def test_a_folder_in_which_another_process_trains_is_waited_for(tmp_path: Path) -> None:
-    busy, free = planned(TINY), planned(TINY, {"seed": 1})
+    busy, free = run_spec(TINY), run_spec(TINY, {"seed": 1})
     place = Place(tmp_path)
     folder = RunFolder.create(place.work / busy.key, busy.config, {})
     queue = place.queue([busy, free], Watching())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gapsl.analysis.compare import Comparison, compare
+    from gapsl.analysis.diagnose import Finding, diagnose
     from gapsl.common.errors import GapslError, InputError, TrainingStopped
     from gapsl.data import Source, load_source, make_partition
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Comparison",
+    "Finding",
     "GapslError",
     "InputError",
     "Observer",
@@ -33,6 +35,7 @@ __all__ = [
     "build_model",
     "check_cut",
     "compare",
+    "diagnose",
     "load_source",
     "make_partition",
     "register_method",
@@ -45,6 +48,7 @@ __all__ = [
 
 _NAMES = {
     "gapsl.analysis.compare": ("Comparison", "compare"),
+    "gapsl.analysis.diagnose": ("Finding", "diagnose"),
     "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped"),
     "gapsl.data": ("Source", "load_source", "make_partition"),
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),

@@ -12,6 +12,7 @@ import golden
 import pytest
 
 import gapsl
+from gapsl.run.records import RunResult
 
 FINISHED, UNFINISHED = golden.FIXTURES / "finished", golden.FIXTURES / "unfinished"
 COMPARISON, NETWORK = golden.FIXTURES / "comparison", golden.FIXTURES / "network"
@@ -68,16 +69,17 @@ def test_what_is_not_finished_is_said_to_be_so() -> None:
 
 def diagnosed(folder: Path) -> list[dict[str, Any]]:
     found = json.loads(golden.gapsl("diagnose", "--json", folder))
-    assert found["schema"] == 2
+    assert found["schema"] == 3
     return list(found["runs"])
 
 
 def test_a_finished_run_is_diagnosed() -> None:
     (run,) = diagnosed(FINISHED)
     assert (run["method"], run["seed"], run["round"], run["finished"]) == ("gapsl", 1, 8, True)
-    assert [f["name"] for f in run["findings"] if f["severity"] == "watch"] == ["few-kept", "label-skew"]
-    (few,) = (f for f in run["findings"] if f["name"] == "few-kept")
-    assert few["numbers"] == {"kept": 1.125, "present": 3, "by_device": {"0": 0.375, "1": 0.25, "2": 0.5}}
+    assert [f["name"] for f in run["findings"] if f["severity"] == "watch"] == ["exclusion", "label-skew"]
+    (few,) = (f for f in run["findings"] if f["name"] == "exclusion")
+    assert few["numbers"]["kept"] == 1.125 / 3
+    assert few["numbers"]["by_device"] == {"0": 0.375, "1": 0.25, "2": 0.5}
 
 
 @pytest.mark.parametrize(("folder", "round"), [(UNFINISHED, 5), (NETWORK / "run", 7)])
@@ -99,7 +101,7 @@ def test_finished_runs_stay_as_they_are(tmp_path: Path) -> None:
     shutil.copytree(FINISHED, run)
     shutil.copytree(COMPARISON, comparison)
     assert "finished already" in golden.gapsl("resume", run)
-    assert gapsl.resume(run) == golden.result_of(FINISHED)
+    assert gapsl.resume(run) == RunResult.from_dict(golden.result_of(FINISHED))
     assert "sfl" in golden.gapsl("resume", comparison, "--quiet")
     for folder, before in ((run, FINISHED), (comparison, COMPARISON)):
         files = [file.relative_to(before) for file in before.rglob("*") if file.is_file()]

@@ -41,12 +41,12 @@ def main() -> None:
             traceback.print_exc()
             runs[name] = {"weights_sha256": f"none: {error}"}
             continue
-        settings = {key: value for key, value in result["config"].items() if key != "custom"}
-        runs[name] = {"settings": settings, "weights_sha256": result["final"]["weights_sha256"]}
+        settings = {key: value for key, value in result.config.items() if key != "custom"}
+        runs[name] = {"settings": settings, "weights_sha256": result.final.weights_sha256}
     json.dump({"fingerprints": fingerprints(), "machine": machine(), "runs": runs}, sys.stdout)
 
 
-def train(entry: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def train(entry: Mapping[str, Any], **more: Any) -> Any:
     """Train with the settings of an entry of the table, and the objects it names."""
     settings = dict(entry["settings"])
     if "given" in entry:
@@ -64,8 +64,8 @@ class Killer(gapsl.Observer):
     def __init__(self, round: int) -> None:
         self._round = round
 
-    def round(self, record: Mapping[str, Any]) -> None:
-        if record["round"] == self._round:
+    def round(self, record: Any) -> None:
+        if record.round == self._round:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

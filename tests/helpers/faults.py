@@ -242,7 +242,7 @@ def run_records(fault: Fault) -> None:
 
     def watching(self: RunFolder, record: Mapping[str, Any]) -> None:
         append(self, record)
-        fault.reach("recorded", record["round"])
+        fault.reach("recorded", record.round)
 
     replace(RunFolder, "append", watching)
 

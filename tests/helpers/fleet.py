@@ -15,6 +15,8 @@ from typing import Any
 import faults
 from processes import Command, Ended, Launcher, result_of, rounds_done, wait_until, whole_records
 
+from gapsl.run.records import RunResult
+
 SERVER, PARAMETERS = "server", "parameters"
 
 # Rounds of a few milliseconds, on real digits; everything that has a state of its own is in it.
@@ -182,9 +184,9 @@ class Fleet:
 
     def undisturbed(self) -> str:
         """Return the weights of the same run in one process."""
-        return str(self.undisturbed_result()["final"]["weights_sha256"])
+        return str(self.undisturbed_result().final.weights_sha256)
 
-    def undisturbed_result(self) -> dict[str, Any]:
+    def undisturbed_result(self) -> RunResult:
         """Return the result of the same run in one process."""
         folder = self.folder / "one-process"
         ended = self.cli.run("train", "--config", "run.yaml", "--out", folder, "-q", cwd=self.folder)

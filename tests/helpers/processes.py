@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gapsl.run.records import RoundRecord, RunResult
+
 DEADLINE = 90.0  # seconds that nothing in these tests takes unless it hangs
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "100", "NO_COLOR": ""}
 
@@ -190,19 +192,20 @@ def fresh(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def result_of(folder: Path) -> dict[str, Any]:
+def result_of(folder: Path) -> RunResult:
     """Return a run's result, which must be strict JSON."""
-    return dict(strict_json((folder / "result.json").read_text(encoding="utf-8")))
+    return RunResult.from_dict(strict_json((folder / "result.json").read_text(encoding="utf-8")))
 
 
 def weights_of(folder: Path) -> str:
     """Return the SHA-256 of a finished run's weights."""
-    return str(result_of(folder)["final"]["weights_sha256"])
+    return result_of(folder).final.weights_sha256
 
 
-def records_of(folder: Path) -> list[dict[str, Any]]:
+def records_of(folder: Path) -> list[RoundRecord]:
     """Return a run's records, each a line of strict JSON."""
-    return [strict_json(line) for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    return [RoundRecord.from_dict(strict_json(line)) for line in lines]
 
 
 def rounds_done(folder: Path) -> int:
@@ -210,9 +213,9 @@ def rounds_done(folder: Path) -> int:
     return len(whole_lines(folder))
 
 
-def whole_records(folder: Path) -> list[dict[str, Any]]:
+def whole_records(folder: Path) -> list[RoundRecord]:
     """Return the records of a run that may be writing the next one."""
-    return [strict_json(line.decode()) for line in whole_lines(folder)]
+    return [RoundRecord.from_dict(strict_json(line.decode())) for line in whole_lines(folder)]
 
 
 def whole_lines(folder: Path) -> list[bytes]:
@@ -233,7 +236,9 @@ def strict_json(text: str) -> Any:
 
 
 def timeless(value: Any) -> Any:
-    """Return a value without what a clock said."""
+    """Return a value as JSON has it, without what a clock said."""
+    if isinstance(value, RoundRecord | RunResult):
+        return timeless(value.to_dict())
     if isinstance(value, dict):
         return {key: timeless(item) for key, item in value.items() if key != "seconds"}
     if isinstance(value, list):

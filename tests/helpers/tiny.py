@@ -136,7 +136,7 @@ def same_outcome(one, other):
         assert reply.step == other.replies[device].step
     assert one.losses == other.losses
     assert one.skipped == other.skipped
-    assert dict(one.details) == dict(other.details)
+    assert (one.selection, one.probes, one.details) == (other.selection, other.probes, other.details)
     assert (one.angles is None) == (other.angles is None)
     assert one.angles is None or torch.equal(one.angles, other.angles)
 

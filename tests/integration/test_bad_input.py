@@ -213,7 +213,7 @@ def test_two_processes_cannot_train_in_one_folder_at_once(cli: Launcher, tmp_pat
     assert first.until(lambda: rounds_done(folder) > done, "another round"), "the first process was disturbed"
     first.signal(signal.SIGINT)
     assert first.wait().code == 130
-    assert [record["round"] for record in records_of(folder)] == list(range(1, rounds_done(folder) + 1))
+    assert [record.round for record in records_of(folder)] == list(range(1, rounds_done(folder) + 1))
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ def test_an_exploding_learning_rate_stops_training_with_code_3(cli: Launcher, tm
         ):
             assert word in ended.stderr
     assert not (folder / "result.json").exists()
-    assert [record["round"] for record in records_of(folder)] == [1, 2]
+    assert [record.round for record in records_of(folder)] == [1, 2]
     assert records_of(folder)[1]["skipped"] == [0, 1, 2, 3]
 
 
@@ -555,8 +555,8 @@ def test_one_device_without_numbers_stops_training_after_ten_rounds() -> None:
 
     class Listener(gapsl.Observer):
         def round(self, record: Any) -> None:
-            rounds.append(record["round"])
-            assert len(record["skipped"]) == 1
+            rounds.append(record.round)
+            assert len(record.skipped) == 1
 
     data = TensorDataset(inputs, labels)
     settings = {**SMALL, "rounds": 20, "partition": "shards:1"}

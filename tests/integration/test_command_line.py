@@ -215,7 +215,7 @@ def test_show_prints_the_table_and_draws(cli: Launcher, undisturbed: Runs) -> No
     folder = undisturbed()
     ended = cli.run("show", folder, "--plots")
     assert ended.code == 0, ended.stderr
-    final = result_of(folder)["final"]
+    final = result_of(folder).final
     assert f"{100 * final['device_mean']:.1f}" in ended.stdout
     assert ESCAPE not in ended.stdout
     for name in ("curves", "labels", "angles"):
@@ -294,12 +294,12 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
     ]
     assert rows == ["psl", "recommended"]
     ours = result_of(out / "recommended-seed0")
-    assert (ours["method"], ours["label"]) == ("psl", "recommended")
+    assert (ours.method, ours.label) == ("psl", "recommended")
     for name, value in preset("recommended").items():
         if name == "device_optimizer":
-            assert ours["config"][name]["lr"] == value["lr"]
+            assert ours.config[name]["lr"] == value["lr"]
         else:
-            assert ours["config"][name] == value
+            assert ours.config[name] == value
     assert "label" not in result_of(out / "psl-seed0")
     more = cli.run("compare", *TINY, "--methods", "psl,frozen", "--out", out, "--quiet")
     assert more.code == 0, "the same comparison with another method: " + more.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import gapsl
 from gapsl.methods import Contribution, Outcome
+from gapsl.run.records import RoundRecord, RunResult
 
 # Small enough to take a tenth of a second.
 SMALL: dict[str, Any] = {
@@ -44,9 +45,9 @@ def model(hidden: int = 8) -> nn.Sequential:
         )
 
 
-def weights(result: Mapping[str, Any] | None) -> str:
+def weights(result: RunResult | None) -> str:
     assert result is not None
-    return str(result["final"]["weights_sha256"])
+    return str(result.final.weights_sha256)
 
 
 def trained(**settings: Any) -> dict[str, Any]:
@@ -74,8 +75,8 @@ def test_an_own_sequential_with_a_cut_learns_own_data_and_is_left_as_it_was() ->
     ours = model()
     before = {name: value.clone() for name, value in ours.state_dict().items()}
     result = trained(model=ours, rounds=60, device_optimizer={"lr": 0.05}, server_optimizer={"lr": 0.05})
-    assert result["final"]["device_mean"] > 0.7
-    assert (result["method"], result["rounds"], len(result["final"]["bytes_sent"])) == ("gapsl", 60, 3)
+    assert result.final.device_mean > 0.7
+    assert (result.method, result.rounds, len(result.final.bytes_sent)) == ("gapsl", 60, 3)
     assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
 
 
@@ -84,7 +85,7 @@ def test_two_halves_are_the_same_as_the_model_they_are_of() -> None:
     halves = gapsl.Split(nn.Sequential(whole[0], whole[1], whole[2]), nn.Sequential(whole[3], whole[4]))
     ours = gapsl.train(model=halves, dataset=datasets(), **SMALL)
     assert ours is not None
-    assert ours["final"]["device_accuracy"] == trained()["final"]["device_accuracy"]
+    assert ours.final.device_accuracy == trained().final.device_accuracy
 
 
 def test_a_model_of_ones_own_needs_a_cut_that_exists() -> None:
@@ -132,11 +133,11 @@ def test_a_method_is_one_class_and_one_call() -> None:
     heard: list[int] = []
 
     class Listener(gapsl.Observer):
-        def round(self, record: Mapping[str, Any]) -> None:
-            heard.append(record["loudest"])
+        def round(self, record: RoundRecord) -> None:
+            heard.append(record.details["loudest"])
 
     result = trained(method=name, observers=[Listener()])
-    assert result["method"] == name
+    assert result.method == name
     assert len(heard) == 12
     assert set(heard) <= {0, 1, 2}
     assert weights(result) not in (weights(trained(method="psl")), weights(trained()))
@@ -151,11 +152,11 @@ def test_an_observer_hears_everything_in_order() -> None:
         def started(self, run: Any) -> None:
             heard.append(f"started at {run.first_round} of {run.total_rounds}")
 
-        def round(self, record: Mapping[str, Any]) -> None:
-            heard.append(f"round {record['round']}")
+        def round(self, record: RoundRecord) -> None:
+            heard.append(f"round {record.round}")
 
-        def finished(self, result: Mapping[str, Any]) -> None:
-            heard.append(f"finished with {len(result['history'])} evaluations")
+        def finished(self, result: RunResult) -> None:
+            heard.append(f"finished with {len(result.history)} evaluations")
 
         def closed(self) -> None:
             heard.append("closed")
@@ -166,8 +167,8 @@ def test_an_observer_hears_everything_in_order() -> None:
 
 def test_nothing_an_observer_draws_changes_the_training() -> None:
     class Gambler(gapsl.Observer):
-        def round(self, record: Mapping[str, Any]) -> None:
-            torch.manual_seed(record["round"])
+        def round(self, record: RoundRecord) -> None:
+            torch.manual_seed(record.round)
             torch.rand(7)
             np.random.seed(5)
             random.seed(5)
@@ -183,7 +184,7 @@ def test_a_loss_of_ones_own_is_the_one_that_is_trained() -> None:
     twice = {"momentum": 0.0, "lr": 0.01}
     ours = trained(method="psl", loss=doubled, device_optimizer=twice, server_optimizer=twice)
     theirs = trained(method="psl", device_optimizer=plain, server_optimizer=plain)
-    assert ours["final"]["test_loss"] == pytest.approx(theirs["final"]["test_loss"], rel=1e-4)
+    assert ours.final.test_loss == pytest.approx(theirs.final.test_loss, rel=1e-4)
 
 
 # --- a guest in somebody's process
@@ -234,8 +235,8 @@ def test_train_and_resume_return_what_the_result_file_holds(tmp_path: Path) -> N
     folder = tmp_path / "run"
     result = gapsl.train(model="mlp", out=folder, test_samples=5, **SMALL)  # some classes have no test sample
     stored = strict_json((folder / "result.json").read_text(encoding="utf-8"))
-    assert gapsl.resume(folder) == stored
-    assert result == stored
+    assert gapsl.resume(folder) == result
+    assert result is not None and result.to_dict() == stored
 
 
 def test_a_run_with_own_objects_is_gone_on_with_when_it_gets_them_again(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_run_with_own_objects_is_gone_on_with_when_it_gets_them_again(tmp_path
     assert result is not None
     expected = trained()
     assert weights(result) == weights(expected)
-    assert timeless(result["history"]) == timeless(expected["history"])
+    assert timeless(result) == timeless(expected)
     assert gapsl.resume(folder) == result_of(folder), "a finished run needs nothing any more"
 
 

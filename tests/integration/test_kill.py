@@ -74,9 +74,9 @@ def killed_at(cli: Launcher, folder: Path, args: Iterable[str], moment: Moment |
 def assert_same_run(folder: Path, expected: Path) -> None:
     """Check that a run is another's twin in everything but time."""
     ours, theirs = result_of(folder), result_of(expected)
-    assert ours["final"]["weights_sha256"] == theirs["final"]["weights_sha256"]
+    assert ours.final.weights_sha256 == theirs.final.weights_sha256
     assert timeless(ours) == timeless(theirs)
-    assert [record["round"] for record in records_of(folder)] == list(range(1, theirs["rounds"] + 1))
+    assert [record.round for record in records_of(folder)] == list(range(1, theirs.rounds + 1))
     assert timeless(records_of(folder)) == timeless(records_of(expected))
     assert (folder / "partition.json").read_bytes() == (expected / "partition.json").read_bytes()
     assert not list((folder / "checkpoints").glob(".draft-*"))

@@ -89,4 +89,4 @@ def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -
     finally:
         cutter.close()
     assert sum("has left" in said for said in served.said) >= 3, served.said
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256

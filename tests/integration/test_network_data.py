@@ -14,7 +14,7 @@ from network import SMALL, Devices, Served, parameter_server, trained_over_loopb
 from PIL import Image
 
 import gapsl
-from gapsl.analysis.diagnosis import diagnose, read_evidence
+from gapsl.analysis.diagnose import diagnose, read_run
 from gapsl.analysis.tables import title
 from gapsl.common.errors import GapslError, InputError
 from gapsl.data import load_source
@@ -63,10 +63,10 @@ def test_devices_bring_their_data_and_the_public_test_set_is_sent_to_them(
     config = compose(words={**OWN, "dataset": "digits", "test_samples": 300})
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)
-    final = result["final"]
+    final = result.final
     assert ", own data, " in title([result]), "the partition is nobody's"
-    assert len(final["device_accuracy"]) == 3
-    assert final["local"] > final["device_mean"] > 0.1  # a device is better at what it has seen
+    assert len(final.device_accuracy) == 3
+    assert final.local > final.device_mean > 0.1  # a device is better at what it has seen
     known = json.loads((tmp_path / "run" / "fleet.json").read_text())["devices"]
     assert known["1"] == {
         "samples": 40, "labels": [0, 10, 0, 0, 10, 0, 0, 10, 0, 10], "batches": 5, "tests": 20,
@@ -80,12 +80,12 @@ def test_a_server_without_any_data_measures_on_the_devices_own(folders: Path, tm
     config = compose(words={**OWN, "dataset": DESCRIBED})
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)
-    final = result["final"]
-    assert final["device_mean"] == final["local"] > 0.4
-    assert final["ensemble"] is None and final["merged"] is None
+    final = result.final
+    assert final.device_mean == final.local > 0.4
+    assert final.ensemble is None and final.merged is None
     network = tmp_path / "run" / "network.yaml"
     network.write_text(network.read_text() + "names: [door, hall, yard]\n")
-    run = read_evidence(RunFolder(tmp_path / "run"))
+    run = read_run(RunFolder(tmp_path / "run"))
     assert run.setting("partition") == "own data" and run.who(1) == "1 (hall)"
     assert run.labels is not None and run.labels.counts[1].tolist() == [0, 10, 0, 0, 10, 0, 0, 10, 0, 10]
     assert diagnose(run), "and it can be diagnosed"
@@ -99,7 +99,7 @@ def test_methods_that_share_halves_test_them_on_the_devices_own_samples(
     with parameter_server(tmp_path / "parameters", 3) as address:
         network = {"data": "own", "parameter_server": address}
         result = trained_over_loopback(config, tmp_path, network=network, devices=devices)
-    assert len(result["final"]["device_accuracy"]) == 3
+    assert len(result.final.device_accuracy) == 3
 
 
 class Slow(DeviceData):
@@ -223,7 +223,7 @@ def test_with_labels_on_the_devices_the_weights_are_those_of_one_process(
     assert local is not None
     result = trained_over_loopback(config, tmp_path)
     for name in ("weights_sha256", "device_mean", "ensemble", "bytes_sent", "bytes_received"):
-        assert result["final"][name] == local["final"][name]
+        assert getattr(result.final, name) == getattr(local.final, name)
 
 
 def test_labels_that_stay_on_the_device_are_never_sent(
@@ -245,7 +245,7 @@ def test_labels_that_stay_on_the_device_are_never_sent(
     config = compose(words={**OWN, "dataset": DESCRIBED, "labels": "device"})
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)
-    assert result["final"]["device_mean"] > 0.4  # of what devices have counted themselves
+    assert result.final.device_mean > 0.4  # of what devices have counted themselves
     kinds = {message.WhichOneof("message") for message in heard}
     assert {"ready", "upload", "judged", "scored"} <= kinds
     for message in heard:

@@ -66,7 +66,7 @@ def test_a_device_visits_the_parameter_server_that_a_restarted_server_names(tmp_
             started=lambda port: None,
             address=f"localhost:{port}",
         )
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
 def test_patience_begins_when_a_link_ends_and_not_when_it_was_made(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_method_that_only_the_server_knows_is_trained_with_devices_of_another_
     assert ended.returncode == 0, ended.stderr
     expected = gapsl.train(compose(words={**SMALL, "method": "psl", "rounds": 2}))
     assert expected is not None
-    assert served.result()["final"]["weights_sha256"] == expected["final"]["weights_sha256"]
+    assert served.result().final.weights_sha256 == expected.final.weights_sha256
 
 
 def test_a_process_whose_device_fails_as_nobody_foresaw_does_not_end_well(tmp_path: Path) -> None:

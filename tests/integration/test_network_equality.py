@@ -13,6 +13,7 @@ import gapsl
 from gapsl.methods.registry import METHODS
 from gapsl.run.api import compose
 from gapsl.run.config import preset
+from gapsl.run.records import Evaluation, FinalEvaluation, RunResult
 
 # What takes how long differs, and where no parameter server is nobody may see halves.
 OTHERWISE = ("seconds", "merged")
@@ -64,20 +65,19 @@ def compare(words: dict[str, Any], folder: Path) -> None:
     if METHODS[config.method].moves_halves:
         with parameter_server(folder / "parameters", config.devices) as address:
             there = trained_over_loopback(config, folder, network={"parameter_server": address})
-        assert there["final"]["merged"] == here["final"]["merged"]
+        assert there.final.merged == here.final.merged
     else:
         there = trained_over_loopback(config, folder)
-    assert there.keys() == here.keys()
-    assert there["config"] == here["config"]
-    assert comparable(there["final"]) == comparable(here["final"])
-    assert [comparable(entry) for entry in there["history"]] == [comparable(e) for e in here["history"]]
+    assert there.config == here.config
+    assert comparable(there.final) == comparable(here.final)
+    assert [comparable(entry) for entry in there.history] == [comparable(e) for e in here.history]
 
 
-def comparable(measures: dict[str, Any]) -> dict[str, Any]:
-    """Return measures with nothing for what may differ, but with its name: the schema is the same."""
-    found = {name: None if name in OTHERWISE else value for name, value in measures.items()}
-    if "validation" in found:
-        found["validation"] = comparable(found["validation"])
+def comparable(measures: Evaluation) -> dict[str, Any]:
+    """Return measures without what may differ."""
+    found = {name: value for name, value in measures.to_dict().items() if name not in OTHERWISE}
+    if isinstance(measures, FinalEvaluation) and measures.validation is not None:
+        found["validation"] = comparable(measures.validation)
     return found
 
 
@@ -106,10 +106,10 @@ LEARNING = {
 }  # fmt: skip
 
 
-def traffic(result: dict[str, Any]) -> tuple[int, int]:
+def traffic(result: RunResult) -> tuple[int, int]:
     """Return the bytes of activations (labels left out) and gradients of a device in a round."""
-    final, rounds, rows = result["final"], result["rounds"], result["config"]["batch_size"]
-    return final["bytes_sent"][0] // rounds - 8 * rows, final["bytes_received"][0] // rounds
+    final, rounds, rows = result.final, result.rounds, result.config["batch_size"]
+    return final.bytes_sent[0] // rounds - 8 * rows, final.bytes_received[0] // rounds
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_codec_takes_the_bytes_it_promises_and_the_run_still_learns(
         numbers * CODED[activations] + scales.get(activations, 0),
         numbers * CODED[gradients] + scales.get(gradients, 0),
     )
-    losses = [record["loss"] for record in records_of(tmp_path / "run")]
+    losses = [record.loss for record in records_of(tmp_path / "run")]
     assert sum(losses[-3:]) / 3 < 0.8 * sum(losses[:3]) / 3
 
 
@@ -137,6 +137,6 @@ def test_zstd_takes_fewer_bytes_for_the_same_weights(tmp_path: Path) -> None:
     config = compose(words={**SMALL, "method": "psl"})
     here = gapsl.train(config)
     there = trained_over_loopback(config, tmp_path, network={"compression": "zstd"})
-    assert there["final"]["weights_sha256"] == here["final"]["weights_sha256"]
+    assert there.final.weights_sha256 == here.final.weights_sha256
     assert traffic(there)[0] < 0.95 * traffic(here)[0], "of activations after a ReLU many are zero"
     assert traffic(there)[1] <= traffic(here)[1]

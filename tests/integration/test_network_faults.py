@@ -87,7 +87,7 @@ def end_in_spite_of(fleet: Fleet, fault: str, moment: str, place: str, stall: fl
         fleet.go_on(place)
     assert marker.exists(), f"it did not happen: {fleet.server.stderr}"
     fleet.finish()
-    assert [record["round"] for record in records_of(fleet.run)] == list(range(1, fleet.words["rounds"] + 1))
+    assert [record.round for record in records_of(fleet.run)] == list(range(1, fleet.words["rounds"] + 1))
 
 
 def round_of(moment: str, place: str) -> int:
@@ -196,6 +196,6 @@ def test_a_device_that_goes_back_between_its_upload_and_the_averaging_is_average
         fleet.until(lambda: word in fleet.server.stderr, word)
         fleet.go_on("device-2")
         fleet.finish()
-        (sixth,) = [record for record in records_of(fleet.run) if record["round"] == 6]
-        assert sixth["averaged"] and sixth["restored_between"] == {"1": 5}
+        (sixth,) = [record for record in records_of(fleet.run) if record.round == 6]
+        assert sixth.averaged and sixth.events.restored_between == {1: 5}
         assert "the same weights, bit for bit" in fleet.replayed()

@@ -327,7 +327,7 @@ def test_who_misbehaves_is_shown_out_and_the_others_end_with_the_right_weights(
             print("\n" + told(configuration, visitors, memory, fleet.server.stderr))
         fleet.start(LAST)
         fleet.finish()
-        assert [r["round"] for r in records_of(fleet.run)] == list(range(1, fleet.words["rounds"] + 1))
+        assert [r.round for r in records_of(fleet.run)] == list(range(1, fleet.words["rounds"] + 1))
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 

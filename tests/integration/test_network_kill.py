@@ -9,15 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fleet import PARAMETERS, SERVER, Fleet, free_port
 from processes import ENVIRONMENT, Launcher, records_of, rounds_done, wait_until, weights_of
 
 from gapsl.run.checkpoint import round_of
-
-Record = dict[str, Any]
+from gapsl.run.records import RoundRecord
 
 
 def ends(fleet: Fleet, name: str, then: str = "") -> None:
@@ -31,7 +29,7 @@ def ends(fleet: Fleet, name: str, then: str = "") -> None:
 
 def ends_as_undisturbed(fleet: Fleet) -> None:
     fleet.finish()
-    rounds = [record["round"] for record in records_of(fleet.run)]
+    rounds = [record.round for record in records_of(fleet.run)]
     assert rounds == list(range(1, fleet.words["rounds"] + 1))
     assert weights_of(fleet.run) == fleet.undisturbed()
 
@@ -148,16 +146,14 @@ def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replay
         comes_back("device-0")  # from its state of round 5
         fleet.kill("device-1")
         found = fleet.until_record(
-            lambda record: record.get("evaluation", {}).get("away") == [1], "an evaluation without device-1"
+            lambda record: record.evaluation is not None and record.evaluation.away == (1,),
+            "an evaluation without device-1",
         )
         comes_back("device-1")
         fleet.kill_and_start(SERVER)
         fleet.finish()
         assert "the same weights, bit for bit" in fleet.replayed()
-    measured = found["evaluation"]
-    assert measured["away"] == [1]
-    for name in ("device_accuracy", "drift"):
-        assert [value is None for value in measured[name]] == [False, True, False], "a number a device"
+    assert sorted(found.evaluation.device_accuracy) == sorted(found.evaluation.drift) == [0, 2]
 
 
 def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_path: Path) -> None:
@@ -174,19 +170,19 @@ def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_
         assert "the same weights, bit for bit" in fleet.replayed()
 
 
-def missing(device: int) -> Callable[[Record], bool]:
+def missing(device: int) -> Callable[[RoundRecord], bool]:
     """Say whether a round was closed without a device."""
     return lambda record: device in absent(record)
 
 
-def nobody_missing(record: Record) -> bool:
+def nobody_missing(record: RoundRecord) -> bool:
     """Say whether a round was closed with all."""
     return not absent(record)
 
 
-def absent(record: Record) -> set[int]:
+def absent(record: RoundRecord) -> set[int]:
     """Return the devices that a round was closed without."""
-    return {device for _, device in record.get("absent", [])}
+    return set(record.events.absent)
 
 
 # --- waiting, stopping, moving

@@ -86,7 +86,7 @@ class Far:
     def undisturbed(self) -> str:
         result = gapsl.train(**self.words)
         assert result is not None
-        return str(result["final"]["weights_sha256"])
+        return str(result.final.weights_sha256)
 
 
 @pytest.mark.parametrize("seconds", [3, 30])

@@ -290,7 +290,7 @@ def test_a_server_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
         disk.make_room()
         fleet.start(SERVER)
         fleet.finish()
-        assert [r["round"] for r in records_of(fleet.run)] == list(range(1, 31))
+        assert [r.round for r in records_of(fleet.run)] == list(range(1, 31))
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 

@@ -72,7 +72,7 @@ def test_whatever_is_started_first_the_run_is_the_same(
             if not reached:
                 assert process.until(lambda p=process, w=word: w in p.stderr, f"{name} says {word}")  # type: ignore[misc]
         fleet.finish()
-        alone = fleet.undisturbed_result()["final"]
-        together = result_of(fleet.run)["final"]
-        expected = {name: alone[name] for name in SAME if name != "merged" or method in MOVING}
-        assert {name: together[name] for name in expected} == expected
+        alone = fleet.undisturbed_result().final
+        together = result_of(fleet.run).final
+        expected = {name: getattr(alone, name) for name in SAME if name != "merged" or method in MOVING}
+        assert {name: getattr(together, name) for name in expected} == expected

@@ -151,7 +151,7 @@ def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them
         guarded.devices.start(served.port, "device-2")
         result = served.result()
     assert set(guarded.devices.ended.values()) == {"the run is finished"}
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
 def announce(name: str, device: int, protocol: int) -> wire.FromHolder:
@@ -325,7 +325,7 @@ def test_a_device_that_joins_over_and_over_is_told_to_wait_and_is_welcome_later(
         assert refusal(channel, [hello("device-1"), b"\xff"])[0] == "MALFORMED", "others are not meant"
     monkeypatch.setattr(roster, "JOINS_SECONDS", 0.0)  # later
     served.devices.start(served.port, *NAMES)
-    assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert served.result().final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
 # --- a device that is one of us, until it is not
@@ -401,4 +401,4 @@ def test_a_device_that_turns_bad_in_a_round_is_refused_and_the_others_go_on(
     served.devices.start(served.port, "device-2")
     result = served.result()
     if closing == "all":
-        assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+        assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256

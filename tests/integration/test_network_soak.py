@@ -64,7 +64,7 @@ def test_kills_at_random_moments(
                 time.sleep(chance.choice([0.0, 0.0, 0.6]))
                 fleet.start(name)
             fleet.finish()
-            assert [r["round"] for r in records_of(fleet.run)] == list(range(1, rounds + 1))
+            assert [r.round for r in records_of(fleet.run)] == list(range(1, rounds + 1))
             if closing == "all":
                 assert weights_of(fleet.run) == fleet.undisturbed()
             else:
@@ -108,7 +108,7 @@ def test_a_hundred_devices_for_fifty_rounds(
         wait_until(lambda: not fleet.server.running, "the end", deadline=900)
         fleet.finish()
         assert rounds_done(fleet.run) == 50
-        assert len(result_of(fleet.run)["final"]["bytes_sent"]) == 100
+        assert len(result_of(fleet.run).final.bytes_sent) == 100
         with capsys.disabled():
             print(f"\n100 devices, 50 rounds: {time.monotonic() - begun:.0f} s")
         assert weights_of(fleet.run) == fleet.undisturbed()

@@ -102,7 +102,7 @@ class StopAfter(Observer):
         self.rounds, self.done = rounds, 0
 
     def round(self, record: Any) -> None:
-        self.done = record["round"]
+        self.done = record.round
 
     def asked(self) -> bool:
         return self.done >= self.rounds
@@ -125,7 +125,7 @@ def test_a_finished_run_needs_its_checkpoints_no_more(tmp_path: Path) -> None:
     result = trained_over_loopback(config, tmp_path)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     again = trained_over_loopback(config, tmp_path)
-    assert again["final"] == result["final"]
+    assert again.final == result.final
 
 
 def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_pa
     )
     assert "device-1 is refused: it lacks the run's checkpoints" in served.said
     served.devices.start(served.port, "device-1")  # with what it had
-    assert served.result()["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert served.result().final.weights_sha256 == gapsl.train(config).final.weights_sha256
     assert not any("the checkpoint of round 0" in text for text in served.said)
 
 
@@ -194,7 +194,7 @@ def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost:
         path.rmdir()
     aside.rename(path)
     result = trained_over_loopback(config, tmp_path)
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
 @pytest.mark.parametrize("every", [1, 2, 100])  # with 100 there is but the one of the stop
@@ -271,7 +271,7 @@ def test_a_device_that_cannot_write_its_state_says_so_before_it_trains(tmp_path:
     assert "cannot write to" in str(broken.ended["device-0"])
     assert "give another --state" in str(broken.ended["device-0"])
     served.devices.start(served.port, "device-0", "device-1", "device-2")
-    assert served.result()["final"]["weights_sha256"] == gapsl.train(CONFIG)["final"]["weights_sha256"]
+    assert served.result().final.weights_sha256 == gapsl.train(CONFIG).final.weights_sha256
 
 
 def test_a_damaged_name_of_a_run_is_named(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is
 
     class Obstacle(Observer):
         def round(self, record: Any) -> None:
-            if record["round"] == 1 and not served.devices.ended:
+            if record.round == 1 and not served.devices.ended:
                 place = served.devices.state / run.read_text(encoding="utf-8") / "device-1"
                 shutil.rmtree(place)
                 place.touch()  # a file where its folder has to be: it cannot write
@@ -332,7 +332,7 @@ def test_a_device_whose_disk_is_full_stops_with_a_word_and_goes_on_when_there_is
     (served.devices.state / run.read_text(encoding="utf-8") / "device-1").unlink()
     served.devices.start(served.port, "device-1")
     result = served.result()
-    assert result["final"]["weights_sha256"] == gapsl.train(config)["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
 def test_a_device_that_missed_the_end_is_told_when_it_comes(tmp_path: Path) -> None:

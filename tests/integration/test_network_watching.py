@@ -68,19 +68,19 @@ def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
     last = watcher.pages[-1]
     assert figure(last, "gapsl_rounds_total") == 2
     assert figure(last, "gapsl_rounds_planned") == 3
-    assert figure(last, "gapsl_accuracy") == result["history"][0]["device_mean"]
+    assert figure(last, "gapsl_accuracy") == result.history[0].device_mean
     assert figure(last, 'gapsl_departures{device="device-1"}') == 0
     assert figure(last, 'gapsl_connected{device="device-1"}') == 1
     for direction in ("sent", "received"):
         found = figure(last, f'gapsl_bytes_total{{device="device-2",direction="{direction}"}}')
-        assert found == result["final"][f"bytes_{direction}"][2] * 2 / 3
+        assert found == getattr(result.final, f"bytes_{direction}")[2] * 2 / 3
     records = records_of(tmp_path / "run")[:2]
-    assert figure(last, "gapsl_loss") == records[1]["loss"]
-    assert figure(last, "gapsl_angle_mean_radians") == records[1]["angle_mean"]
+    assert figure(last, "gapsl_loss") == records[1].loss
+    assert figure(last, "gapsl_angle_mean_radians") == records[1].angle_mean
     for phase in ("collect", "server", "deliver"):
         spent = figure(last, f'gapsl_seconds_total{{phase="{phase}"}}')
-        assert spent == pytest.approx(sum(record["seconds"][phase] for record in records))
-    kept = [device for record in records for device in record["kept"]]
+        assert spent == pytest.approx(sum(record.seconds[phase] for record in records))
+    kept = [device for record in records for device in record.selection.kept]
     for device in set(kept):
         name = f'gapsl_kept_total{{device="device-{device}"}}'
         assert figure(last, name) == kept.count(device)

@@ -14,6 +14,7 @@ import gapsl
 from conftest import Runs
 from gapsl.methods.registry import METHODS
 from gapsl.run.config import Config
+from gapsl.run.records import RoundRecord
 
 MEASURES = {"device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local"}
 PHASES = {"collect", "server", "deliver", "move"}
@@ -77,51 +78,53 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
 def test_there_is_one_record_a_round_with_what_is_measured(undisturbed: Runs, method: str) -> None:
     folder = undisturbed(*([] if method == "gapsl" else ["--method", method]))
     records = records_of(folder)
-    assert [record["round"] for record in records] == list(range(1, 41))
+    assert [record.round for record in records] == list(range(1, 41))
     for record in records:
         assert (
-            record["loss"] == pytest.approx(sum(record["losses"].values()) / len(record["losses"]))
+            record.loss == pytest.approx(sum(record.losses.values()) / len(record.losses))
             or method == "vanilla"
         )
-        assert len(record["bytes_sent"]) == len(record["bytes_received"]) == 4
-        assert set(record["seconds"]) >= PHASES
-        assert record["skipped"] == []
-        assert ("evaluation" in record) == (record["round"] % 10 == 0)
+        assert len(record.bytes_sent) == len(record.bytes_received) == 4
+        assert set(record.seconds) >= PHASES
+        assert record.skipped == ()
+        assert (record.evaluation is not None) == (record.round % 10 == 0)
         if method != "vanilla":  # vanilla has no two gradients at the same weights
-            angles = record["angles"]
-            assert [len(row) for row in angles] == [4] * 4
-            assert all(angles[i][j] == angles[j][i] for i in range(4) for j in range(4))
-            assert all(0 <= angle <= math.pi for row in angles for angle in row)
+            assert record.angles is not None and record.angles.devices == (0, 1, 2, 3)
+            assert [len(row) for row in record.angles.above] == [3, 2, 1, 0]
+            assert all(0 <= angle <= math.pi for row in record.angles.above for angle in row)
     if method == "gapsl":
         for record in records:
-            assert len(record["scores"]) == len(record["cos"]) == len(record["lead_angles"]) == 4
-            assert 0.2 <= record["ratio"] <= 0.8
-            assert len(record["leader"]) == max(1, math.ceil(record["ratio"] * 4 - 1e-9))
-            assert set(record["leader"]) <= {0, 1, 2, 3}
-            below = {d for d in range(4) if record["lead_angles"][d] <= record["threshold"] + 1e-9}
-            assert set(record["kept"]) == below or (not below and record["kept"])
-            assert set(record["penalty"]) == {str(device) for device in record["kept"]}
+            chosen = record.selection
+            assert chosen is not None
+            assert list(chosen.scores) == list(chosen.lead_angles) == [0, 1, 2, 3]
+            assert 0.2 <= chosen.ratio <= 0.8
+            assert len(chosen.leader) == max(1, math.ceil(chosen.ratio * 4 - 1e-9))
+            assert set(chosen.leader) <= {0, 1, 2, 3}
+            below = {d for d in range(4) if chosen.lead_angles[d] <= chosen.threshold + 1e-9}
+            assert set(chosen.kept) == below or (not below and chosen.kept)
+            assert set(chosen.penalty) == set(chosen.kept)
 
 
 def test_the_result_has_all_measures_and_the_bytes_of_every_device(undisturbed: Runs) -> None:
     folder = undisturbed()
     result, records = result_of(folder), records_of(folder)
-    assert {"schema", "method", "seed", "rounds", "config", "final", "history"} <= set(result)
-    assert (result["schema"], result["method"], result["seed"], result["rounds"]) == (1, "gapsl", 0, 40)
-    assert [entry["round"] for entry in result["history"]] == [10, 20, 30, 40]
-    for entry in [*result["history"], result["final"]]:
-        assert set(entry) >= MEASURES
-        each = entry["device_accuracy"]
-        assert entry["device_mean"] == pytest.approx(sum(each) / 4)
-        assert (entry["device_min"], entry["device_max"]) == (min(each), max(each))
+    stored = strict_json((folder / "result.json").read_text(encoding="utf-8"))
+    assert {"schema", "method", "seed", "rounds", "config", "final", "history"} <= set(stored)
+    assert (stored["schema"], result.method, result.seed, result.rounds) == (2, "gapsl", 0, 40)
+    assert [entry.round for entry in result.history] == [10, 20, 30, 40]
+    for entry in [*result.history, result.final]:
+        each = list(entry.device_accuracy.values())
+        assert entry.device_mean == pytest.approx(sum(each) / 4)
+        assert (entry.device_min, entry.device_max) == (min(each), max(each))
         mean = sum(each) / 4
-        assert entry["device_std"] == pytest.approx(math.sqrt(sum((a - mean) ** 2 for a in each) / 4))
-        assert all(0 <= entry[name] <= 1 for name in MEASURES)
-        upto = [record for record in records if record["round"] <= entry["round"]]
+        assert entry.device_std == pytest.approx(math.sqrt(sum((a - mean) ** 2 for a in each) / 4))
+        assert all(0 <= getattr(entry, name) <= 1 for name in MEASURES)
+        upto = [record for record in records if record.round <= entry.round]
         for name in ("bytes_sent", "bytes_received"):
-            assert entry[name] == [sum(record[name][d] for record in upto) for d in range(4)]
-    assert len(result["final"]["weights_sha256"]) == 64
-    assert result["history"] == [record["evaluation"] for record in records if "evaluation" in record]
+            total = {d: sum(getattr(record, name)[d] for record in upto) for d in range(4)}
+            assert getattr(entry, name) == total
+    assert len(result.final.weights_sha256) == 64
+    assert list(result.history) == [record.evaluation for record in records if record.evaluation]
 
 
 def test_bytes_are_those_that_cross_the_cut_and_gapsl_sends_no_more_than_psl(undisturbed: Runs) -> None:
@@ -129,12 +132,14 @@ def test_bytes_are_those_that_cross_the_cut_and_gapsl_sends_no_more_than_psl(und
         undisturbed(*a) for a in ([], ["--method", "psl"], ["--method", "sfl", "--set", "sfl.interval=10"])
     )
     first = records_of(ours)[0]
-    assert first["bytes_sent"] == [8 * 32 * 4 + 8 * 8] * 4, "8 samples of 32 floats, and 8 labels"
-    assert first["bytes_received"] == [8 * 32 * 4] * 4
-    final, of_psl, of_sfl = (result_of(folder)["final"] for folder in (ours, psl, sfl))
+    assert first.bytes_sent == dict.fromkeys(range(4), 8 * 32 * 4 + 8 * 8), (
+        "8 samples of 32 floats, and 8 labels"
+    )
+    assert first.bytes_received == dict.fromkeys(range(4), 8 * 32 * 4)
+    final, of_psl, of_sfl = (result_of(folder).final for folder in (ours, psl, sfl))
     for name in ("bytes_sent", "bytes_received"):
-        assert final[name] == of_psl[name]
-        assert all(a < b for a, b in zip(of_psl[name], of_sfl[name], strict=True))
+        assert getattr(final, name) == getattr(of_psl, name)
+        assert all(getattr(of_psl, name)[d] < getattr(of_sfl, name)[d] for d in range(4))
 
 
 def test_every_method_writes_strict_json_even_where_a_class_has_no_test_sample(
@@ -144,7 +149,7 @@ def test_every_method_writes_strict_json_even_where_a_class_has_no_test_sample(
     folder = tmp_path / "run"
     ended = cli.run("train", *TINY, "--rounds", "2", "--set", "test_samples=5", "--out", folder)
     assert ended.code == 0, ended.stderr
-    assert None in result_of(folder)["final"]["class_accuracy"]
+    assert None in result_of(folder).final.class_accuracy
     assert len(records_of(folder)) == 2
 
 
@@ -156,8 +161,8 @@ def test_every_method_starts_from_the_same_weights_and_batches(method: str) -> N
         found: list[dict[int, float]] = []
 
         class Listener(gapsl.Observer):
-            def round(self, record: object) -> None:
-                found.append(record["losses"])  # type: ignore[index]
+            def round(self, record: RoundRecord) -> None:
+                found.append(dict(record.losses))
 
         gapsl.train(
             method=name,
@@ -194,9 +199,9 @@ def test_tensorboard_events_are_written_if_asked_for(cli: Launcher, tmp_path: Pa
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
     losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
-    assert losses == [(r["round"], pytest.approx(r["loss"])) for r in records_of(folder)]
+    assert losses == [(r.round, pytest.approx(r.loss)) for r in records_of(folder)]
     accuracy = [(event.step, event.value) for event in events.Scalars("accuracy/device_mean")]
-    assert accuracy == [(e["round"], pytest.approx(e["device_mean"])) for e in result_of(folder)["history"]]
+    assert accuracy == [(e.round, pytest.approx(e.device_mean)) for e in result_of(folder).history]
 
 
 def test_a_stored_partition_repeats_the_division_in_another_run(
@@ -233,15 +238,15 @@ def test_a_stored_partition_serves_runs_on_another_part_of_the_test_set(
 def test_with_a_validation_split_history_is_on_it_and_the_test_set_is_read_once(undisturbed: Runs) -> None:
     folder = undisturbed("--validation", "0.1")
     result = result_of(folder)
-    assert [entry["split"] for entry in result["history"]] == ["validation"] * 4
-    assert {r["evaluation"]["split"] for r in records_of(folder) if "evaluation" in r} == {"validation"}
-    assert result["final"]["split"] == "test"
-    assert result["final"]["validation"] == result["history"][-1]
-    assert result["final"]["weights_sha256"]
+    assert [entry.split for entry in result.history] == ["validation"] * 4
+    assert {r.evaluation.split for r in records_of(folder) if r.evaluation is not None} == {"validation"}
+    assert result.final.split == "test"
+    assert result.final.validation == result.history[-1]
+    assert result.final.weights_sha256
     partition = json.loads((folder / "partition.json").read_text(encoding="utf-8"))
     assert len(partition["validation"]) == round(0.1 * 1437)
     assert not set(partition["validation"]) & {index for own in partition["devices"] for index in own}
     # 60 test samples, 144 held out: an accuracy tells which set it is of.
-    assert all(60 * a == pytest.approx(round(60 * a)) for a in result["final"]["device_accuracy"])
-    for entry in result["history"]:
-        assert all(144 * a == pytest.approx(round(144 * a)) for a in entry["device_accuracy"])
+    assert all(60 * a == pytest.approx(round(60 * a)) for a in result.final.device_accuracy.values())
+    for entry in result.history:
+        assert all(144 * a == pytest.approx(round(144 * a)) for a in entry.device_accuracy.values())

@@ -1,1 +1,4 @@
-"""Many runs: side by side in processes, and what comes out of them together."""
+"""The paper's tables, figures and claims, and ours: a catalogue of runs, a queue that does them, a report.
+
+Nothing of the library imports this. What every user of the library needs does not belong here.
+"""

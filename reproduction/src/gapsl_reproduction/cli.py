@@ -20,8 +20,8 @@ from gapsl.device.build import compute_device
 from gapsl.run.parts import take_source
 from gapsl_reproduction.catalogue import EXPERIMENTS, GROUPS, Experiment, find
 from gapsl_reproduction.estimate import Pace, time_left
-from gapsl_reproduction.overview import Overview
 from gapsl_reproduction.plan import wanted
+from gapsl_reproduction.progress import QueueProgress
 from gapsl_reproduction.queue import Queue, Standing
 from gapsl_reproduction.runs import RunSpec, Wanted
 from gapsl_reproduction.scales import SCALES, Scale, find_scale
@@ -110,12 +110,15 @@ def reproduce(
     if plan:
         show_plan(experiments, chosen, store, workers=count, retry_failed=retry_failed)
         return
+    work = work if work is not None else WORK / chosen.name
+    if work.exists() and not work.is_dir():
+        raise InputError(f"--work {work} is a file; name a folder")
     with store.locked():
         run(
             experiments,
             chosen,
             store,
-            work if work is not None else WORK / chosen.name,
+            work,
             workers=count,
             keep=keep_runs,
             retry_failed=retry_failed,
@@ -142,13 +145,13 @@ def run(
         return wanted(experiments, scale, store.get)
 
     pace = Pace(result for run in plan().runs if (result := store.get(run.key)) is not None)
-    overview = Overview(output, pace, workers=workers, quiet=quiet)
-    queue = Queue(plan, store, work, overview, keep=keep, retry_failed=retry_failed)
+    progress = QueueProgress(output, pace, workers=workers, quiet=quiet)
+    queue = Queue(plan, store, work, progress, keep=keep, retry_failed=retry_failed)
     check_data(queue.standing().waiting, quiet=quiet)
     with Interrupt(running.asked_to_stop) as interrupt:
-        with overview:
-            overview.begin(queue.standing())
-            run_supply(queue, workers=workers, display=overview, stop=lambda: interrupt.asked)
+        with progress:
+            progress.begin(queue.standing())
+            run_supply(queue, workers=workers, display=progress, stop=lambda: interrupt.asked)
         tell_end(queue.standing(), store)
         if interrupt.asked:
             output.print("stopped; repeat the command to go on", highlight=False)
@@ -165,9 +168,31 @@ def page_of(scale: Scale, results: Path, *, usual: bool) -> Path:
 
 
 def report(scale: Scale, store: Store, page: Path, *, quiet: bool) -> None:
-    """Draw the figures of everything that is stored at a scale, and write the page."""
+    """Write the page and its appendix, with figures, from everything that is stored at a scale."""
+    from gapsl_reproduction.report.frame import Evidence
+    from gapsl_reproduction.report.page import write_report
+
+    others = store.others({run.key for run in every_run(scale, store)})
+    if others:
+        warn(
+            f"{len(others)} results in {store.runs} are of no run that {scale.name} plans (another version, "
+            f"scale or number of seeds); they are not shown: {', '.join(others[:3])}"
+            + (", ..." if len(others) > 3 else "")
+        )
+    evidence = Evidence(scale, store.get)
+    if not evidence.count:
+        tell(f"{store.runs} has no finished run; gapsl reproduce core --scale {scale.name} begins with them")
+        if not page.parent.is_dir():
+            return
+    drawn = write_report(evidence, store.folder / "figures", page, warn)
     if not quiet:
-        tell(f"results of {scale.name} are in {store.runs}")
+        tell(f"wrote {page} and {len(drawn)} figures from {evidence.count} runs in {store.runs}")
+
+
+def every_run(scale: Scale, store: Store) -> list[RunSpec]:
+    """Return all runs that any experiment wants, trials included."""
+    found = wanted(EXPERIMENTS.values(), scale, store.get)
+    return [*found.runs, *found.open]
 
 
 def check_data(runs: Sequence[RunSpec], *, quiet: bool) -> None:

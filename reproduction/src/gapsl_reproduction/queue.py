@@ -15,9 +15,9 @@ from gapsl.analysis.worker import LOG
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import GapslError, InputError, TrainingStopped
 from gapsl.run.folder import RunFolder
-from gapsl_reproduction.distil import distil, distil_failure
 from gapsl_reproduction.runs import RunSpec, Wanted
 from gapsl_reproduction.store import Result, Store
+from gapsl_reproduction.summary import summarise, summarise_failure
 
 KEPT = ".kept"  # in the folder of a run that stays when its result is stored
 STOPPED = {130, -signal.SIGINT, -signal.SIGTERM}  # how a run ends that somebody stopped
@@ -118,9 +118,9 @@ class Queue:
             (folder.path / KEPT).touch()
         try:
             if code == 0:
-                self._store.put(distil(run, folder))
+                self._store.put(summarise(run, folder))
             elif code == TrainingStopped.exit_code and message is not None:
-                self._store.put(distil_failure(run, folder, message))
+                self._store.put(summarise_failure(run, folder, message))
             else:
                 raise InputError(message or f"ended with code {code}; see {folder.path / LOG}")
         except GapslError as error:

@@ -45,7 +45,7 @@ class RunSpec:
             config.partition,
             *([f"{config.devices} devices"] if "devices" in self.settings else []),
             f"lr {config.device_optimizer.lr:g}/{config.server_optimizer.lr:g}",
-            f"{config.rounds or f'{config.epochs} epochs'}",
+            f"{config.rounds} rounds" if config.rounds else f"{config.epochs} epochs",
             f"seed {config.seed}",
             f"#{self.key[:4]}",  # so that no two have the same name
         ]

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,10 @@ class Store:
                 self._damaged(path, str(error))
                 return None
         return self._known[key]
+
+    def others(self, known: Collection[str]) -> list[str]:
+        """Return the names of result files that are of none of these runs."""
+        return sorted(path.name for path in self.runs.glob("*.json") if path.stem not in known)
 
     def put(self, result: Result) -> None:
         """Store a result, whole or not at all."""

@@ -33,6 +33,7 @@ from gapsl.run.config import Config, make_config, merge, presets
 from gapsl.run.config import preset as preset_values
 from gapsl.run.folder import RunFolder
 from gapsl.run.parts import GivenData
+from gapsl.run.records import RunResult
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +52,7 @@ class Comparison:
     """What came of a comparison: the results of its runs, in the order asked for, and what failed."""
 
     folder: Path
-    results: Sequence[dict[str, Any]]
+    results: Sequence[RunResult]
     failures: Mapping[str, Failure] = field(default_factory=dict)  # by the run's name, as gapsl-seed0
     stopped: bool = False  # `stop` ended it early; the same call goes on
 

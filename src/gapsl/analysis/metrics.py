@@ -8,6 +8,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError
 from gapsl.run.observers import Observer, Started
+from gapsl.run.records import RoundRecord
 
 
 class Metrics(Observer):
@@ -67,22 +68,22 @@ class Metrics(Observer):
         self._total.set(run.total_rounds)
         self._round.set(run.first_round - 1)
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Count a round."""
         self._rounds.inc()
-        self._round.set(record["round"])
-        if record.get("loss") is not None:
-            self._loss.set(record["loss"])
-        for phase, seconds in record["seconds"].items():
+        self._round.set(record.round)
+        if record.loss is not None:
+            self._loss.set(record.loss)
+        for phase, seconds in record.seconds.items():
             self._seconds.labels(phase).inc(seconds)
         for device, name in enumerate(self._names):
-            self._bytes.labels(name, "sent").inc(record["bytes_sent"][device])
-            self._bytes.labels(name, "received").inc(record["bytes_received"][device])
-        for device in record.get("kept", ()):
+            self._bytes.labels(name, "sent").inc(record.bytes_sent[device])
+            self._bytes.labels(name, "received").inc(record.bytes_received[device])
+        for device in record.selection.kept if record.selection is not None else ():
             self._kept.labels(self._names[device]).inc()
-        for device in {device for _, device in record.get("absent", ())}:
+        for device in record.events.absent:
             self._absent.labels(self._names[device]).inc()
-        if record.get("angle_mean") is not None:
-            self._angle.set(record["angle_mean"])
-        if record.get("evaluation"):
-            self._accuracy.set(record["evaluation"]["device_mean"])
+        if record.angle_mean is not None:
+            self._angle.set(record.angle_mean)
+        if record.evaluation is not None:
+            self._accuracy.set(record.evaluation.device_mean)

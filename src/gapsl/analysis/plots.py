@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapsl.analysis.tables import called
 from gapsl.common.errors import InputError
 from gapsl.data import load_partition
 from gapsl.run.folder import RunFolder
 from gapsl.run.parts import take_source
+from gapsl.run.records import RoundRecord, RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,24 +65,24 @@ def draw_runs(folder: Path, runs: Sequence[RunFolder], data_dir: str | None = No
     for run, result in zip(runs, results, strict=True):
         angles = mean_angles(list(run.records()))
         if angles is not None:
-            matrices.setdefault(called(result), []).append(angles)
+            matrices.setdefault(result.called, []).append(angles)
     if matrices:
         drawn.append(folder / "angles.png")
         plot_angles({method: np.nanmean(found, axis=0) for method, found in matrices.items()}, drawn[-1])
     return drawn
 
 
-def plot_curves(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def plot_curves(results: Sequence[RunResult], path: Path) -> None:
     """Draw device_mean over the rounds, the band from the worst to the best device, and the ensemble."""
-    methods: dict[str, list[Mapping[str, Any]]] = {}
+    methods: dict[str, list[RunResult]] = {}
     for result in results:
-        methods.setdefault(called(result), []).append(result)
+        methods.setdefault(result.called, []).append(result)
     drawn = figure(7.2, 4.2)
     axes = drawn.subplots()
     for colour, (method, runs) in zip(cycle(COLOURS), methods.items()):
-        rounds = [entry["round"] for entry in runs[0]["history"]]
+        rounds = [entry.round for entry in runs[0].history]
         mean, low, high, ensemble = (
-            100 * np.mean([[entry[name] for entry in run["history"]] for run in runs], axis=0)
+            100 * np.mean([[getattr(entry, name) for entry in run.history] for run in runs], axis=0)
             for name in ("device_mean", "device_min", "device_max", "ensemble")
         )
         axes.plot(rounds, mean, color=colour, label=method, linewidth=2, marker="o", markersize=3)
@@ -139,15 +139,16 @@ def plot_angles(matrices: Mapping[str, np.ndarray[Any, Any]], path: Path) -> Non
     save(drawn, path)
 
 
-def mean_angles(records: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any] | None:
+def mean_angles(records: Sequence[RoundRecord]) -> np.ndarray[Any, Any] | None:
     """Return the angles between every two devices' gradients, averaged over the rounds both took part in."""
-    measured = [record for record in records if record.get("angles")]
+    measured = [record for record in records if record.angles is not None]
     if not measured:
         return None
-    size = len(measured[0]["bytes_sent"])
+    size = len(measured[0].bytes_sent)
     total, count = np.zeros((size, size)), np.zeros((size, size))
     for record in measured:
-        present = np.array(sorted(map(int, record["losses"])))  # a row a device that is in the loss
-        total[np.ix_(present, present)] += np.array(record["angles"])
+        assert record.angles is not None
+        present = np.array(record.angles.devices)
+        total[np.ix_(present, present)] += np.array(record.angles.matrix())
         count[np.ix_(present, present)] += 1
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)

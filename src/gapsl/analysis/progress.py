@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -14,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from gapsl.run.observers import Observer, Started
+from gapsl.run.records import RoundRecord
 
 OTHERS = 58  # columns of everything on a line but the name and a bar of four
 PLAIN_EVERY = 10.0  # seconds between two plain lines, besides those for evaluations
@@ -30,16 +30,15 @@ class Step(NamedTuple):
     kept: int | None = None
 
     @staticmethod
-    def of(record: Mapping[str, Any]) -> Step:
+    def of(record: RoundRecord) -> Step:
         """Return what is shown of a record."""
-        evaluation = record.get("evaluation")
-        leaders, kept = record.get("leader"), record.get("kept")
+        evaluation, chosen = record.evaluation, record.selection
         return Step(
-            record["round"],
-            record.get("loss"),
-            evaluation["device_mean"] if evaluation else None,
-            None if leaders is None else len(leaders),
-            None if kept is None else len(kept),
+            record.round,
+            record.loss,
+            None if evaluation is None else evaluation.device_mean,
+            None if chosen is None else len(chosen.leader),
+            None if chosen is None else len(chosen.kept),
         )
 
     @property
@@ -186,7 +185,7 @@ class RunProgress(Observer):
         """Add the run."""
         self._display.start(self._name, run.first_round, run.total_rounds)
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Show the round."""
         self._display.advance(self._name, Step.of(record))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gapsl.common.errors import InputError
 from gapsl.run.observers import Observer
+from gapsl.run.records import RoundRecord
 
 MEASURES = (
     "device_mean",
@@ -37,21 +36,19 @@ class TensorBoard(Observer):
         if importlib.util.find_spec("tensorboard") is None:
             raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"')
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Write a round's numbers."""
         numbers = {
-            "train/loss": record.get("loss"),
-            "gradients/mean_angle": record.get("angle_mean"),
-            "gapsl/ratio": record.get("ratio"),
-            "gapsl/threshold": record.get("threshold"),
-            "gapsl/kept": len(record["kept"]) if "kept" in record else None,
-            "gapsl/leader": len(record["leader"]) if "leader" in record else None,
+            "train/loss": record.loss,
+            "gradients/mean_angle": record.angle_mean,
         }
-        evaluation = record.get("evaluation") or {}
-        numbers.update({f"accuracy/{name}": evaluation.get(name) for name in MEASURES})
+        if (chosen := record.selection) is not None:
+            numbers |= {"gapsl/ratio": chosen.ratio, "gapsl/threshold": chosen.threshold}
+            numbers |= {"gapsl/kept": len(chosen.kept), "gapsl/leader": len(chosen.leader)}
+        numbers |= {f"accuracy/{name}": getattr(record.evaluation, name, None) for name in MEASURES}
         for name, value in numbers.items():
             if value is not None:
-                self._writer.add_scalar(name, value, record["round"])
+                self._writer.add_scalar(name, value, record.round)
 
     def closed(self) -> None:
         """Flush what is written."""

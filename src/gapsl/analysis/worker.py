@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from gapsl.common.files import plain
 from gapsl.common.interrupt import Interrupt
 from gapsl.run.api import resume
 from gapsl.run.observers import Observer, Started
+from gapsl.run.records import RoundRecord
 
 LOG = "log.txt"  # in a run's folder: what its process printed
 STOPPED = 130  # the code of a run that somebody stopped
@@ -48,7 +48,7 @@ class Reporter(Observer):
         """Say where the run begins."""
         self.send("start", run.first_round, run.total_rounds)
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """Say how the round went."""
         self.send("round", *Step.of(record))
 

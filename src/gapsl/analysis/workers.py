@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gapsl.analysis import worker as child
-from gapsl.analysis.progress import Step
+from gapsl.analysis.progress import Display, Step
 from gapsl.common.interrupt import Interrupt
 from gapsl.run.config import Config
 
@@ -48,22 +48,6 @@ class Supply(Protocol):
 
     def ended(self, job: Job, code: int, message: str | None) -> None:
         """Take note of a job's exit code, and of the reason it gave if it failed."""
-        ...
-
-
-class Shows(Protocol):
-    """Who shows how the jobs go on: see `progress.Display`."""
-
-    def start(self, name: str, first: int, total: int) -> None:
-        """Show a run that begins with a round."""
-        ...
-
-    def advance(self, name: str, step: Step) -> None:
-        """Show a round that is done."""
-        ...
-
-    def warn(self, name: str, message: str) -> None:
-        """Show a warning."""
         ...
 
 
@@ -183,7 +167,7 @@ def run_supply(
     supply: Supply,
     *,
     workers: int,
-    display: Shows,
+    display: Display,
     stop: Callable[[], bool],
     given: Mapping[str, Any] | None = None,
 ) -> None:
@@ -212,7 +196,7 @@ def run_supply(
 class Pool:
     """The workers there are, and what they are at."""
 
-    def __init__(self, supply: Supply, most: int, display: Shows, given: Mapping[str, Any] | None) -> None:
+    def __init__(self, supply: Supply, most: int, display: Display, given: Mapping[str, Any] | None) -> None:
         self._supply, self._most, self._display, self._given = supply, most, display, given
         self._selector = selectors.DefaultSelector()
         self.workers: list[Worker] = []

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from gapsl.analysis.comparison_folder import runs_in
-from gapsl.analysis.diagnosis import Evidence, diagnose, read_evidence
-from gapsl.analysis.diagnosis.display import machine_readable, short, whole
+from gapsl.analysis.diagnose import Run, diagnose, read_run
+from gapsl.analysis.diagnose.display import machine_readable, short, whole
 from gapsl.cli import running
-from gapsl.cli.running import output
+from gapsl.cli.running import output, say
 from gapsl.common.errors import InputError
 from gapsl.common.files import plain
 from gapsl.run.folder import RunFolder
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def diagnose_runs(
@@ -28,33 +28,26 @@ def diagnose_runs(
     """Say what is going on in a run, finished or not, and what to try; of a comparison, run by run."""
     runs = found_runs(folder)
     several = runs[0].path != folder
-    examined = {run.path: examine(run, data_dir, tolerant=several) for run in runs}
+    read = {run.path: read_if_possible(run, data_dir, tolerant=several) for run in runs}
     if as_json:
         described = [
             machine_readable(found, diagnose(found), path)
-            if isinstance(found, Evidence)
+            if isinstance(found, Run)
             else {"run": str(path), "error": str(found)}
-            for path, found in examined.items()
+            for path, found in read.items()
         ]
-        text = json.dumps(plain({"schema": SCHEMA, "runs": described}), indent=1, allow_nan=False)
-        output.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(json.dumps(plain({"schema": SCHEMA, "runs": described}), indent=1, allow_nan=False))
         return
-    for path, found in examined.items():
+    for path, found in read.items():
         if isinstance(found, InputError):
-            output.print(f"{path.name}: {found}", markup=False, highlight=False, soft_wrap=True)
+            say(f"{path.name}: {found}")
             continue
         findings = diagnose(found)
         lines = short(found, findings, path.name) if several else whole(found, findings, path, output.width)
         for line in lines:
             output.print(line, highlight=False, soft_wrap=True)
     if several:
-        output.print(
-            f"For more: gapsl diagnose {runs[0].path}",
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"For more: gapsl diagnose {runs[0].path}")
 
 
 def found_runs(folder: Path) -> list[RunFolder]:
@@ -71,10 +64,10 @@ def found_runs(folder: Path) -> list[RunFolder]:
     return runs
 
 
-def examine(run: RunFolder, data_dir: str | None, *, tolerant: bool) -> Evidence | InputError:
+def read_if_possible(run: RunFolder, data_dir: str | None, *, tolerant: bool) -> Run | InputError:
     """Read a run's files; in a comparison, one that cannot be read does not keep the others from it."""
     try:
-        return read_evidence(run, data_dir)
+        return read_run(run, data_dir)
     except InputError as error:
         if not tolerant:
             raise

@@ -139,7 +139,7 @@ def status(out: Out = OUT) -> None:
     run = RunFolder(out / "run")
     records = list(run.records())
     finished = ", finished" if run.result_file.exists() else ""
-    say(f"round {records[-1]['round'] if records else 0}{finished}")
+    say(f"round {records[-1].round if records else 0}{finished}")
 
 
 @app.command("down")

@@ -15,7 +15,7 @@ from gapsl.cli.running import output, say
 from gapsl.cli.show import how_to_finish
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
-from gapsl.fleets.replay import ReplayFleet, read_happened
+from gapsl.fleets.replay import ReplayFleet
 from gapsl.run.build import make_fleet, prepare
 from gapsl.run.config import make_config, merge
 from gapsl.run.folder import RunFolder
@@ -57,8 +57,8 @@ def replay(
     refuse_unrepeatable(folder)
     if data_dir is not None:
         config = make_config(merge(config.resolved(), {"data_dir": data_dir}))
-    happened = read_happened(list(opened.records()))
-    unheard = result["final"].get("unheard", [])
+    happened = {record.round: record.events for record in opened.records()}
+    unheard = result.final.unheard
     torch.set_num_threads(config.threads)
     training = prepare(
         config,
@@ -70,11 +70,14 @@ def replay(
         again = training.run()
     if again is None:
         raise typer.Exit(interrupt.exit_code)
-    expected, found = (r["final"]["weights_sha256"] for r in (result, again))
+    expected, found = (r.final.weights_sha256 for r in (result, again))
     if expected != found:
         raise Different(f"the weights differ: {expected[:16]}... in {folder}, {found[:16]}... here")
-    missing = sum(len(one.absent) for one in happened.values())
-    returned = sum(len(one.before) + len(one.between) + len(one.after) for one in happened.values())
+    missing = sum(len(turns) for one in happened.values() for turns in one.absent.values())
+    returned = sum(
+        len(one.restored_before) + len(one.restored_between) + len(one.restored_after)
+        for one in happened.values()
+    )
     disturbed = (
         f" ({missing} times a device was missing, {returned} times one went back to a state of its own)"
     )

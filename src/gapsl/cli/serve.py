@@ -21,6 +21,7 @@ from gapsl.run.build import INCIDENTAL
 from gapsl.run.config import Config, merge, parse_assignment, read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
+from gapsl.run.records import RoundRecord
 from gapsl.run.serve import Listening, stored_network, train_remotely
 
 EPILOG = (
@@ -42,21 +43,21 @@ class RoundLog(Observer):
         """Training begins, or goes on."""
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
 
-    def round(self, record: Any) -> None:
+    def round(self, record: RoundRecord) -> None:
         """A round is done."""
-        fields: dict[str, Any] = {"round": record["round"]}
-        words = [f"round {record['round']}"]
-        if record.get("loss") is not None:
-            fields["loss"] = record["loss"]
-            words.append(f"loss {record['loss']:.3f}")
-        if "kept" in record:
-            fields["kept"] = record["kept"]
-            words.append(f"kept {len(record['kept'])}")
-        if record.get("absent"):
-            fields["absent"] = sorted({device for _, device in record["absent"]})
+        fields: dict[str, Any] = {"round": record.round}
+        words = [f"round {record.round}"]
+        if record.loss is not None:
+            fields["loss"] = record.loss
+            words.append(f"loss {record.loss:.3f}")
+        if record.selection is not None:
+            fields["kept"] = list(record.selection.kept)
+            words.append(f"kept {len(record.selection.kept)}")
+        if record.events.absent:
+            fields["absent"] = sorted(record.events.absent)
             words.append(f"without {listing([self._names[device] for device in fields['absent']])}")
-        if record.get("evaluation"):
-            fields["accuracy"] = record["evaluation"]["device_mean"]
+        if record.evaluation is not None:
+            fields["accuracy"] = record.evaluation.device_mean
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
         log.info(" ".join(words), extra={"fields": fields})
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from gapsl.cli.running import output, say
 from gapsl.common.errors import InputError
 from gapsl.network.processes import PROCESSES
 from gapsl.run.folder import RunFolder
+from gapsl.run.records import RunResult
 
 
 def show(
@@ -62,7 +63,7 @@ def show_runs(folder: Path, *, plots: bool, data_dir: str | None = None) -> None
             say(f"drawn: {path}")
 
 
-def print_results(results: Sequence[Mapping[str, Any]]) -> None:
+def print_results(results: Sequence[RunResult]) -> None:
     """Print the table of some results, and what its columns mean."""
     output.print(results_table(results))
     output.print(legend(results), style="dim", highlight=False)

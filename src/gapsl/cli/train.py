@@ -15,6 +15,7 @@ from gapsl.cli.settings import chosen_settings
 from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
 from gapsl.methods.registry import METHODS
+from gapsl.run.records import RunResult
 
 EPILOG = (
     "Example: gapsl train --method gapsl --dataset cifar10 --model vgg16 --partition dirichlet:0.1 "
@@ -66,9 +67,9 @@ def train(
     report(result, out, interrupt)
 
 
-def report(result: object, out: Path, interrupt: Interrupt) -> None:
+def report(result: RunResult | None, out: Path, interrupt: Interrupt) -> None:
     """Print how a run ended, and leave with its exit code."""
-    if not isinstance(result, dict):
+    if result is None:
         say(f"stopped; go on with: gapsl resume {out}")
         raise typer.Exit(interrupt.exit_code)
     print_results([result])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -95,6 +95,33 @@ class Reply:
         return self.gradient.nbytes + (0 if self.pull is None else self.pull.nbytes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Whom a method chose in a round, and by what: the leader (LGI), and the devices in the loss (GDA)."""
+
+    leader: Annotated[tuple[int, ...], "the devices the leader gradient is the mean of"]
+    kept: Annotated[tuple[int, ...], "the devices in the round's loss"]
+    scores: Annotated[Mapping[int, float], "by device: mean angle to the others, in radians"]
+    lead_angles: Annotated[Mapping[int, float], "by device: angle to the leader gradient, in radians"]
+    dispersion: Annotated[float | None, "standard deviation of the scores"] = None
+    ratio: Annotated[float | None, "share of devices in the leader"] = None
+    threshold: Annotated[float | None, "largest angle to the leader of a device that is kept"] = None
+    penalty: Annotated[Mapping[int, float], "by kept device: its regulariser, weight * (1 - cos)"] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord:
+    """How far the devices agree on the probes of a round."""
+
+    apart: Annotated[float | None, "root mean square distance from the leader, relative to its length"] = None
+    scores: Annotated[Mapping[int, float], "by device: mean angle to the others there, in radians"] = field(
+        default_factory=dict
+    )
+    leaders: Annotated[tuple[int, ...] | None, "the devices that lead there; none: all"] = None
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a strategy made of one exchange."""
@@ -103,4 +130,6 @@ class Outcome:
     losses: Mapping[int, float]  # L_i by device, before any regulariser
     skipped: tuple[int, ...] = ()  # devices left out because their loss or gradient was not finite
     angles: Tensor | None = None  # theta_ij between the devices in `losses`, ascending; None: not measured
-    details: Mapping[str, Any] = field(default_factory=dict)  # the method's own part of the round's record
+    selection: Selection | None = None  # whom the method chose, if it does
+    probes: ProbeRecord | None = None  # how far devices agree on the probes, if there are any
+    details: Mapping[str, Any] = field(default_factory=dict)  # what else its record says, as JSON values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from torch import Tensor
 
@@ -43,6 +43,22 @@ class Traffic:
         """Count what one device sent and received."""
         self.sent[device] = self.sent.get(device, 0) + sent
         self.received[device] = self.received.get(device, 0) + received
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvents:
+    """What befell devices in a round: who was missing, and who went back to an earlier state of its own."""
+
+    absent: Annotated[
+        Mapping[int, tuple[int, ...]], "by device: the turns of the round that were closed without it"
+    ] = field(default_factory=dict)
+    restored_before: Annotated[
+        Mapping[int, int], "devices that went back before their upload, and the round they went back to"
+    ] = field(default_factory=dict)
+    restored_between: Annotated[
+        Mapping[int, int], "those that did after it, before client-side models were averaged"
+    ] = field(default_factory=dict)
+    restored_after: Annotated[Mapping[int, int], "those that did after that"] = field(default_factory=dict)
 
 
 class Fleet(Protocol):
@@ -129,6 +145,6 @@ class Fleet(Protocol):
         """Return the newest of the server's stored rounds that the devices can go back to, if any."""
         ...
 
-    def happened(self) -> Mapping[str, Any]:
+    def happened(self) -> FleetEvents:
         """Return what befell devices since it was last asked, for the round's record."""
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
-from gapsl.fleets.base import Split, Traffic, Whose
+from gapsl.fleets.base import FleetEvents, Split, Traffic, Whose
 from gapsl.models.half import average, model_bytes, weights_of
 from gapsl.run.checkpoint import read_tensors, write_tensors
 
@@ -142,9 +141,9 @@ class LocalFleet:
         """Return the newest round: a checkpoint has all devices in it."""
         return max(rounds, default=None)
 
-    def happened(self) -> Mapping[str, Any]:
+    def happened(self) -> FleetEvents:
         """Nothing ever happens here."""
-        return {}
+        return FleetEvents()
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
         models = [weights_of(self._devices[id].half.model) for id in sorted(weights)]

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.fleets.base import Away, Split, Whose
+from gapsl.fleets.base import Away, FleetEvents, Split, Whose
 from gapsl.models.half import all_finite
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
@@ -240,12 +239,14 @@ class RemoteFleet:
         if round:
             self._memory.has_stored(round)
 
-    def happened(self) -> Mapping[str, Any]:
+    def happened(self) -> FleetEvents:
         """Return who was missing, and who went back to an earlier state of its own."""
-        back = {f"restored_{when}": who for when, who in self.post.went_back().items()}
-        found = {"absent": self._absent, **back}
+        absent: dict[int, tuple[int, ...]] = {}
+        for turn, device in self._absent:
+            absent[device] = (*absent.get(device, ()), turn)
         self._absent = []
-        return {name: value for name, value in found.items() if value}
+        back = {f"restored_{when}": who for when, who in self.post.went_back().items()}
+        return FleetEvents(absent=absent, **back)
 
     def _evaluated(
         self, what: wire.Evaluate.Set, device: int, whose: Whose

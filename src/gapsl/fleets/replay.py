@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from gapsl.device.exchange import Exchange, Upload
+from gapsl.fleets.base import FleetEvents
 from gapsl.fleets.local import LocalFleet
-
-
-@dataclass(frozen=True)
-class Happened:
-    """What befell the devices in one round."""
-
-    absent: frozenset[tuple[int, int]] = frozenset()  # turn and device
-    before: Mapping[int, int] = field(default_factory=dict)  # devices that went back before it, and to where
-    between: Mapping[int, int] = field(default_factory=dict)  # those that did before halves were averaged
-    after: Mapping[int, int] = field(default_factory=dict)  # and those that did after it
-
-
-def read_happened(records: Sequence[Mapping[str, Any]]) -> dict[int, Happened]:
-    """Return what befell devices, by round, from a run's records."""
-
-    def restored(record: Mapping[str, Any], when: str) -> dict[int, int]:
-        return {int(device): round for device, round in record.get(f"restored_{when}", {}).items()}
-
-    return {
-        record["round"]: Happened(
-            frozenset((turn, device) for turn, device in record.get("absent", ())),
-            *(restored(record, when) for when in ("before", "between", "after")),
-        )
-        for record in records
-    }
 
 
 class ReplayFleet(LocalFleet):
     """Devices that are missing and go back when the records say so."""
 
     def __init__(
-        self, happened: Mapping[int, Happened], unheard: Collection[int], *args: Any, **kwargs: Any
+        self, happened: Mapping[int, FleetEvents], unheard: Collection[int], *args: Any, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self._happened, self._unheard = happened, unheard
@@ -49,7 +25,7 @@ class ReplayFleet(LocalFleet):
         self._wanted = {
             one
             for found in happened.values()
-            for where in (found.before, found.between, found.after)
+            for where in (found.restored_before, found.restored_between, found.restored_after)
             for one in where.items()
         }
         self._kept: dict[tuple[int, int], dict[str, Tensor]] = {}
@@ -57,23 +33,23 @@ class ReplayFleet(LocalFleet):
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Ask those who were there."""
-        happened = self._happened.get(round, Happened())
+        happened = self._happened.get(round, FleetEvents())
         if round != self._round:
             self._round = round
-            self._go_back(happened.before)
-        there = tuple(d for d in exchange.devices if (exchange.turn, d) not in happened.absent)
+            self._go_back(happened.restored_before)
+        there = tuple(d for d in exchange.devices if exchange.turn not in happened.absent.get(d, ()))
         return super().collect(round, replace(exchange, devices=there))
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Average halves as they were then."""
-        self._go_back(self._happened.get(self._round, Happened()).between)
+        self._go_back(self._happened.get(self._round, FleetEvents()).restored_between)
         super().average(weights)
 
-    def happened(self) -> Mapping[str, Any]:
+    def happened(self) -> FleetEvents:
         """End the round as it ended then."""
-        self._go_back(self._happened.get(self._round, Happened()).after)
+        self._go_back(self._happened.get(self._round, FleetEvents()).restored_after)
         self._keep()
-        return {}
+        return FleetEvents()
 
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of the halves that were in the digest."""

@@ -15,7 +15,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
 from gapsl.methods.base import Parameters, RunInfo, losses_of
-from gapsl.methods.gapsl import Gapsl, GapslParameters, describe, everybody
+from gapsl.methods.gapsl import Gapsl, GapslParameters, everybody, selection_of
 from gapsl.methods.psl import Psl
 from gapsl.methods.server_model import Contribution, ServerModel
 
@@ -86,8 +86,8 @@ class NonGda(Gapsl):
         ids = [c.device for c in contributions]
         self.server.half.step(round, leader.gradient)
         replies = {c.device: self.reply(c.activation_gradient, c.device, ids) for c in contributions}
-        details = describe(leader, found, range(len(ids)), ids, weight=0.0)
-        return Outcome(replies, losses_of(contributions), angles=leader.angles, details=details)
+        selection = selection_of(leader, found, range(len(ids)), ids, weight=0.0)
+        return Outcome(replies, losses_of(contributions), angles=leader.angles, selection=selection)
 
 
 class RandGda(Gapsl):

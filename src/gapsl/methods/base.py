@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -69,6 +69,7 @@ class Strategy(ABC):
     in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
     labels_at_device: ClassVar[bool] = False  # True: works where the server never sees a label
     moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
+    trains_devices: ClassVar[bool] = True  # False: client-side models stay at their start
     one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
@@ -155,12 +156,10 @@ class Parallel(Strategy):
         gradients = rows if len(good) == len(rows) else rows[good]
         outcome = combine(contributions, gradients)
         self.server.running.update([contribution.statistics for contribution in contributions])
-        return Outcome(
-            {**replies, **outcome.replies},
-            outcome.losses,
-            tuple(sorted({*skipped, *outcome.skipped})),
-            outcome.angles,
-            outcome.details,
+        return replace(
+            outcome,
+            replies={**replies, **outcome.replies},
+            skipped=tuple(sorted({*skipped, *outcome.skipped})),
         )
 
     @abstractmethod

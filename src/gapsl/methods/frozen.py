@@ -15,6 +15,7 @@ class Frozen(Psl):
 
     summary = "baseline: PSL with the devices' halves left at their common start"
     labels_at_device: ClassVar[bool] = False
+    trains_devices: ClassVar[bool] = False
 
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
         """Ask for activations without learning."""

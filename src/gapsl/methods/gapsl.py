@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gapsl.alignment import Alignment, Leader, align, identify_leader
-from gapsl.device.exchange import Outcome, Reply
+from gapsl.device.exchange import Outcome, Reply, Selection
 from gapsl.methods.base import Parallel, Parameters, losses_of, nothing
 from gapsl.methods.server_model import Contribution, Penalty
 from gapsl.models.half import all_finite
@@ -111,7 +111,7 @@ class Gapsl(Parallel):
             losses_of(contributions),
             tuple(ids[i] for i in skipped),
             leader.angles,
-            describe(leader, found, kept, ids, self.chosen.weight),
+            selection_of(leader, found, kept, ids, self.chosen.weight),
         )
 
     def _regularise(
@@ -157,19 +157,18 @@ def everybody(found: Alignment) -> Alignment:
     return replace(found, kept=tuple(range(len(found.angles))))
 
 
-def describe(
+def selection_of(
     leader: Leader, found: Alignment, kept: Sequence[int], ids: Sequence[int], weight: float
-) -> dict[str, Any]:
+) -> Selection:
     """Return what a round's record says about alignment; indices become device ids."""
     cosines = found.angles.cos()
-    return {
-        "scores": leader.scores.tolist(),
-        "dispersion": leader.dispersion,
-        "ratio": leader.ratio,
-        "leader": [ids[i] for i in leader.members],
-        "lead_angles": found.angles.tolist(),
-        "cos": cosines.tolist(),
-        "threshold": found.threshold,
-        "kept": [ids[i] for i in kept],
-        "penalty": {ids[i]: weight * (1 - float(cosines[i])) for i in kept},
-    }
+    return Selection(
+        leader=tuple(ids[i] for i in leader.members),
+        kept=tuple(ids[i] for i in kept),
+        scores=dict(zip(ids, leader.scores.tolist(), strict=True)),
+        lead_angles=dict(zip(ids, found.angles.tolist(), strict=True)),
+        dispersion=leader.dispersion,
+        ratio=leader.ratio,
+        threshold=found.threshold,
+        penalty={ids[i]: weight * (1 - float(cosines[i])) for i in kept},
+    )

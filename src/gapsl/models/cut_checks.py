@@ -1,7 +1,4 @@
-"""Try a cut out on a made-up batch before training, and refuse it with a reason if it cannot work.
-
-Each reason is a class of its own, so that a caller can tell them apart.
-"""
+"""Try a cut out on a made-up batch before training; each reason to refuse it is a class of its own."""
 
 from __future__ import annotations
 

@@ -66,19 +66,16 @@ class Attention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
-    """Transform each token by itself."""
-
-    def __init__(self, embedding: int, dropout: float) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(embedding, 4 * embedding)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(4 * embedding, embedding)
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        out: Tensor = self.drop(self.fc2(self.act(self.fc1(tokens))))
-        return out
+def perceptron(embedding: int, dropout: float) -> nn.Sequential:
+    """Return what transforms each token by itself."""
+    return nn.Sequential(
+        OrderedDict(
+            fc1=nn.Linear(embedding, 4 * embedding),
+            act=nn.GELU(),
+            fc2=nn.Linear(4 * embedding, embedding),
+            drop=nn.Dropout(dropout),
+        )
+    )
 
 
 class Block(nn.Module):
@@ -89,7 +86,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(embedding, eps=1e-6)
         self.attn = Attention(embedding, heads, dropout)
         self.norm2 = nn.LayerNorm(embedding, eps=1e-6)
-        self.mlp = Mlp(embedding, dropout)
+        self.mlp = perceptron(embedding, dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         tokens = tokens + self.attn(self.norm1(tokens))

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gapsl.alignment import consistency_scores, pairwise_angles
 from gapsl.alignment.leader import select
-from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
+from gapsl.device.exchange import Exchange, Outcome, ProbeRecord, Reply, Upload
 from gapsl.methods.base import Strategy
 from gapsl.models.half import all_finite
 from gapsl.options.base import Option
@@ -30,8 +29,7 @@ FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree d
 class ProbeAlignment(Option):
     """Puts the pull towards the leader on the probes into a method's replies.
 
-    Records say how far apart the models are (`apart`), each device's mean angle to the others
-    (`probe_scores`) and, where not all lead, who does (`probe_leaders`).
+    Records say how far apart the models are (`ProbeRecord`).
     """
 
     def __init__(self, method: Strategy, weight: float | None, share: float = 1.0) -> None:
@@ -56,24 +54,25 @@ class ProbeAlignment(Option):
         left_out = sick | set(outcome.skipped)
         sound = {d: activations for d, activations in sorted(seen.items()) if d not in left_out}
         found: dict[int, Tensor] = {}
-        details: dict[str, Any] = dict(outcome.details)
+        record = ProbeRecord()
         if sound:
             scores = scores_of(sound)
             members = members_of(sound, scores, self.share)
             leader = leader_of(sound, members)
             found = pulls(sound, leader, self.weight)
-            if len(sound) > 1:
-                details["apart"] = apart(sound, leader)
-                details["probe_scores"] = dict(zip(sound, scores.tolist(), strict=True))
-            if self.share < 1:
-                details["probe_leaders"] = list(members)
+            several = len(sound) > 1
+            record = ProbeRecord(
+                apart=apart(sound, leader) if several else None,
+                scores=dict(zip(sound, scores.tolist(), strict=True)) if several else {},
+                leaders=members if self.share < 1 else None,
+            )
         replies: dict[int, Reply] = {}
         for device, reply in outcome.replies.items():
             pull = found.get(device, torch.zeros_like(seen[device]))
             # Where the probes are not finite, the model is not either: no gradient of its is to be trusted.
             step = device not in sick and (reply.step or device in found)
             replies[device] = Reply(reply.gradient, step, pull)
-        return replace(outcome, replies=replies, details=details, skipped=tuple(sorted(left_out)))
+        return replace(outcome, replies=replies, probes=record, skipped=tuple(sorted(left_out)))
 
 
 def _noting(uploads: Iterable[Upload], seen: dict[int, Tensor]) -> Iterator[Upload]:

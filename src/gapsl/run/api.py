@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData
+from gapsl.run.records import RunResult
 
 
 def train(
@@ -35,14 +38,15 @@ def train(
     observers: Sequence[Observer] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
     **settings: Any,
-) -> dict[str, Any] | None:
-    """Train one method and return its result (what `result.json` holds); None if `stop` ended it early.
+) -> RunResult | None:
+    """Train one method and return its result; None if `stop` ended it early.
 
     Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
     `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
     or a pair of torch datasets (train, test). With `out`, the run's files are kept there and `resume` works.
+    `progress=True` shows a bar, also in a notebook; a function is told how much of a download is there.
     """
     words = dict(settings)
     if isinstance(model, str):
@@ -61,13 +65,13 @@ def train(
         RunFolder(Path(out).expanduser()).check_free()
         if chosen.tensorboard:
             TensorBoard.check()
-    with threads(chosen.threads):
+    with threads(chosen.threads), displayed(progress, chosen.method, observers) as (observers, download):
         training = prepare(
             chosen,
             model=None if isinstance(model, str) else model,
             data=None if isinstance(dataset, str) else dataset,
             loss=loss,
-            progress=progress,
+            progress=download,
         )
         training.observers, training.stop, training.custom = observers, stop, custom
         if out is None:
@@ -85,9 +89,9 @@ def resume(
     observers: Sequence[Observer] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
     **incidental: Any,
-) -> dict[str, Any] | None:
+) -> RunResult | None:
     """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
 
     A run that was given objects needs the same ones again. `incidental` settings, such as `data_dir`,
@@ -113,12 +117,28 @@ def resume(
     if incidental:
         config = make_config(merge(config.resolved(), incidental))
     partition_file = folder.partition_file if folder.partition_file.exists() else None
-    with threads(config.threads), folder.locked():
+    shown = displayed(progress, config.method, observers)
+    with threads(config.threads), folder.locked(), shown as (observers, download):
         training = prepare(
-            config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=progress
+            config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=download
         )
         training.observers, training.stop, training.custom = observers, stop, custom
         return _run_in(folder, training)
+
+
+@contextmanager
+def displayed(
+    progress: bool | Progress, name: str, observers: Sequence[Observer]
+) -> Iterator[tuple[Sequence[Observer], Progress | None]]:
+    """Return who is told of a run's rounds, with a display among them if one is wanted, and of downloads."""
+    if not isinstance(progress, bool):
+        yield observers, progress
+    elif not progress:
+        yield observers, None
+    else:
+        shows = import_module("gapsl.analysis.progress")  # by name: most runs need no display
+        with shows.Display() as display:
+            yield [*observers, shows.RunProgress(display, name)], display.download
 
 
 def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
@@ -162,7 +182,7 @@ def compose(
     return make_config(merge(*layers, words))
 
 
-def _run_in(folder: RunFolder, training: Training) -> dict[str, Any] | None:
+def _run_in(folder: RunFolder, training: Training) -> RunResult | None:
     """Train with a run's files, from its last checkpoint if it has one."""
     training.keep_in(folder)
     if training.config.tensorboard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,33 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.fleets.base import Away, Fleet, Split, Unmeasured, Whose
+from gapsl.run.records import finite_or_none
 
 NOBODY = "no device was there to be evaluated"
 NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What an evaluation measures; see `Evaluation` for what each means."""
+
+    device_accuracy: Mapping[int, float]
+    ensemble: float | None = None
+    merged: float | None = None
+    local: float | None = None
+    test_loss: float | None = None
+    class_accuracy: tuple[float | None, ...] = ()
+    away: tuple[int, ...] = ()
+
+    def over_devices(self) -> dict[str, Any]:
+        """Return the mean and the spread of the devices' accuracies."""
+        each = torch.tensor(list(self.device_accuracy.values()), dtype=torch.float64)
+        return {
+            "device_mean": float(each.mean()),
+            "device_std": float(each.std(correction=0)),
+            "device_min": float(each.min()),
+            "device_max": float(each.max()),
+        }
 
 
 @dataclass(frozen=True)
@@ -66,7 +90,7 @@ def evaluate(
     *,
     shared: Whose | None,
     measured: Callable[[int], None] = lambda devices: None,
-) -> dict[str, Any]:
+) -> Measures:
     """Return all measures on an evaluation set; `measured` is told how many devices are done.
 
     `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
@@ -112,39 +136,23 @@ def evaluate(
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = scored(_probabilities(server, fleet.probe(split, weights), len(labels)), labels).accuracy
     tested = {device: one for device, one in found.items() if len(one.labels)}
-    each = [one.accuracy for one in tested.values()]
     losses = [one.loss for one in tested.values()]
     by_class = torch.stack([one.by_class() for one in tested.values()])
     if fleet.own_tests:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
         local = local_accuracy(by_class, proportions[list(tested)] if away else proportions)
-    return {
-        **_over_devices(each),
-        "ensemble": ensemble,
-        "merged": merged,
-        "local": local,
-        "test_loss": losses[0] if shared is not None and len(labels) else sum(losses) / len(losses),
-        "device_accuracy": [_of(tested.get(device)) for device in range(len(proportions))],
-        "class_accuracy": by_class.nanmean(dim=0).tolist() if own else by_class.mean(dim=0).tolist(),
-        **({"away": away} if away else {}),
-    }
-
-
-def _of(device: Scored | None) -> float | None:
-    """Return a device's accuracy, None of one that is away or has no test samples."""
-    return None if device is None else device.accuracy
-
-
-def _over_devices(accuracies: Sequence[float]) -> dict[str, float]:
-    """Return the mean and the spread of the devices' accuracies."""
-    each = torch.tensor(accuracies, dtype=torch.float64)
-    return {
-        "device_mean": float(each.mean()),
-        "device_std": float(each.std(correction=0)),
-        "device_min": float(each.min()),
-        "device_max": float(each.max()),
-    }
+    loss = losses[0] if shared is not None and len(labels) else sum(losses) / len(losses)
+    classes = by_class.nanmean(dim=0) if own else by_class.mean(dim=0)
+    return Measures(
+        device_accuracy={device: one.accuracy for device, one in sorted(tested.items())},
+        ensemble=ensemble,
+        merged=merged,
+        local=finite_or_none(local),
+        test_loss=finite_or_none(loss),
+        class_accuracy=tuple(finite_or_none(accuracy) for accuracy in classes.tolist()),
+        away=tuple(away),
+    )
 
 
 def local_accuracy(by_class: Tensor, proportions: Tensor) -> float:
@@ -207,25 +215,15 @@ def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
     return found
 
 
-def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) -> dict[str, Any]:
+def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) -> Measures:
     """Return the measures where devices' own counts are all there is."""
     if not counted:
         raise Unmeasured(NOBODY)
     accuracy = {device: share for device, share in counted.items() if share is not None}
     if not accuracy:
         raise InputError(NO_TESTS)
-    measures = _over_devices(list(accuracy.values()))
-    away = [device for device in devices if device not in counted]
-    return {
-        **measures,
-        "ensemble": None,
-        "merged": None,
-        "local": measures["device_mean"],
-        "test_loss": None,
-        "device_accuracy": [accuracy.get(device) for device in devices],
-        "class_accuracy": [],
-        **({"away": away} if away else {}),
-    }
+    found = Measures(accuracy, away=tuple(device for device in devices if device not in counted))
+    return replace(found, local=found.over_devices()["device_mean"])
 
 
 def _total(tensors: Sequence[Tensor]) -> Tensor:

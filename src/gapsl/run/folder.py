@@ -8,16 +8,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import fsync_folder, locked, plain, write_json, write_text
+from gapsl.common.files import fsync_folder, locked, write_json, write_text
 from gapsl.run.config import Config, make_config, read_yaml
 from gapsl.run.environment import describe_environment
-
-RESULT_SCHEMA = 1
+from gapsl.run.records import NewerSchema, RoundRecord, RunResult
 
 
 class RunFolder:
@@ -97,29 +95,29 @@ class RunFolder:
         busy = f"another process is training in {self.path}; wait for it or stop it"
         return locked(self.path, "--out", busy)
 
-    def append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: RoundRecord) -> None:
         """Add a round's record."""
         with self.records_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
+            file.write(json.dumps(record.to_dict(), allow_nan=False) + "\n")
 
-    def records(self) -> Iterator[dict[str, Any]]:
+    def records(self) -> Iterator[RoundRecord]:
         """Read the records; a last line cut short by a crash is left out."""
         if not self.records_file.is_file():
             return
         with self.records_file.open(encoding="utf-8", errors="replace") as file:
             for whole, line in enumerate(file):
                 try:
-                    record = json.loads(line)
-                    int(record["round"])
-                except (ValueError, TypeError, KeyError, OverflowError):
+                    record = RoundRecord.from_dict(json.loads(line))
+                except (ValueError, RecursionError) as error:
                     if line.endswith("\n"):
-                        raise InputError(f"{self.records_file} is damaged; {self._way_out(whole)}") from None
+                        where = f"{self.records_file} is damaged in line {whole + 1}: {error}"
+                        raise InputError(f"{where}; {self._way_out(whole)}") from None
                     return
                 yield record
 
     def check_records(self, round: int) -> None:
         """Refuse records that lack one of the first rounds, which a checkpoint is to be gone on from."""
-        recorded = [int(record["round"]) for record in self.records()][:round]
+        recorded = [record.round for record in self.records()][:round]
         if recorded != list(range(1, round + 1)):
             whole = next((i for i, found in enumerate(recorded) if found != i + 1), len(recorded))
             raise InputError(
@@ -144,34 +142,29 @@ class RunFolder:
                 os.fsync(file.fileno())
             fsync_folder(self.path)
 
-    def forget_after(self, round: int) -> list[dict[str, Any]]:
+    def forget_after(self, round: int) -> list[RoundRecord]:
         """Drop the records of rounds that will be trained again; returns those that stay."""
-        kept = [record for record in self.records() if record["round"] <= round]
-        write_text(self.records_file, "".join(json.dumps(record) + "\n" for record in kept))
+        kept = [record for record in self.records() if record.round <= round]
+        write_text(self.records_file, "".join(json.dumps(record.to_dict()) + "\n" for record in kept))
         return kept
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> RunResult | None:
         """Return the finished run's result, None if it has not finished."""
         return read_result(self.result_file) if self.result_file.exists() else None
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: RunResult) -> None:
         """Write the result; a run with one is finished."""
-        write_json(self.result_file, result)
+        write_json(self.result_file, result.to_dict())
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> RunResult:
     """Read a result file, or say why not."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        schema = result["schema"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return RunResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except NewerSchema as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not a result of gapsl: {error}; in the folder of a run, delete it, and gapsl resume "
             "makes it again from the last checkpoint"
         ) from None
-    if schema != RESULT_SCHEMA:
-        raise InputError(
-            f"{path} has schema version {schema}, this gapsl reads {RESULT_SCHEMA}; "
-            "use the gapsl version that wrote it (environment.json names it)"
-        )
-    return dict(result)

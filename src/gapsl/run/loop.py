@@ -6,14 +6,12 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError, TrainingStopped
-from gapsl.common.files import plain
 from gapsl.common.streams import random_subset
 from gapsl.data.partition import Partition
 from gapsl.device.exchange import Exchange, Outcome, Upload
@@ -24,8 +22,17 @@ from gapsl.run.checkpoint import Checkpoint, Checkpoints, round_of, way_out
 from gapsl.run.config import Config
 from gapsl.run.convergence import converged_epoch
 from gapsl.run.evaluation import evaluate
-from gapsl.run.folder import RESULT_SCHEMA, RunFolder
+from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, Started
+from gapsl.run.records import (
+    Evaluation,
+    FinalEvaluation,
+    RoundRecord,
+    RunResult,
+    angles_of,
+    finite,
+    finite_or_none,
+)
 
 PATIENCE = 10  # rounds running that a device may be non-finite before training stops
 IN_VAIN = 3  # times that nobody is there to be evaluated after the same round before training stops
@@ -52,7 +59,7 @@ class Training:
     stop: Callable[[], bool] = lambda: False  # asked after every round
 
     round: int = 0  # the last one done
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Evaluation] = field(default_factory=list)
     seconds: float = 0.0  # of training, earlier processes included
     failing: dict[int, int] = field(default_factory=dict)  # rounds running that a device was non-finite
     stored: int = 0  # the round of the newest checkpoint
@@ -95,9 +102,9 @@ class Training:
             self.round = self.stored = checkpoint.round
         if self.folder is not None:
             kept = self.folder.forget_after(self.round)
-            self.history = [r["evaluation"] for r in kept if r.get("evaluation")]
+            self.history = [record.evaluation for record in kept if record.evaluation is not None]
 
-    def run(self) -> dict[str, Any] | None:
+    def run(self) -> RunResult | None:
         """Train to the end and return the result; None if it was asked to stop before."""
         started = Started(
             self.config.method,
@@ -135,7 +142,7 @@ class Training:
                 "them longer than the deadline gives, give more: --closing deadline:SECONDS"
             )
 
-    def _to_the_end(self) -> dict[str, Any] | None:
+    def _to_the_end(self) -> RunResult | None:
         while self.round < self.total_rounds:
             self.one_round(self.round + 1)
             if self.stop() and self.round < self.total_rounds:
@@ -154,7 +161,7 @@ class Training:
                     f"{why}, and the server has no checkpoint that all devices have, too; start a new run"
                 )
             recorded = self.folder.records() if self.folder is not None else ()
-            reached = max(self.round, *stored, *(int(record["round"]) for record in recorded))
+            reached = max(self.round, *stored, *(record.round for record in recorded))
             if reached > common or self.round != common:
                 back = f"going back from round {reached} to" if reached > common else "from"
                 for observer in self.observers:
@@ -184,8 +191,7 @@ class Training:
                 self.fleet.average(weights)
         self.round = round
         self.seconds += time.perf_counter() - begun
-        record = self._record(round, outcomes, before, seconds)
-        record["averaged"] = weights is not None
+        record = self._record(round, outcomes, before, seconds, averaged=weights is not None)
         hopeless = self._watch(round, [outcome for _, outcome in outcomes])
         if hopeless is not None:
             if self.folder is not None:
@@ -193,9 +199,10 @@ class Training:
             raise hopeless
         if evaluates:
             with timed(seconds, "evaluate"):
-                record["evaluation"] = self._evaluate(round, "validation" if self._validates else "test")
-            self.history.append(record["evaluation"])
-        record.update(self.fleet.happened())
+                evaluation = self._evaluate(round, "validation" if self._validates else "test")
+            record = replace(record, evaluation=evaluation)
+            self.history.append(evaluation)
+        record = replace(record, events=self.fleet.happened())
         if self.folder is not None:
             self.folder.append(record)
         for observer in self.observers:
@@ -267,7 +274,9 @@ class Training:
         outcomes: Sequence[tuple[Exchange, Outcome]],
         before: tuple[dict[int, int], dict[int, int]],
         seconds: dict[str, float],
-    ) -> dict[str, Any]:
+        *,
+        averaged: bool,
+    ) -> RoundRecord:
         losses: dict[int, list[float]] = {}
         for _, outcome in outcomes:
             for device, loss in outcome.losses.items():
@@ -275,31 +284,36 @@ class Training:
         every = [loss for found in losses.values() for loss in found]
         last = outcomes[-1][1]
         traffic = self.fleet.traffic
-        record: dict[str, Any] = {
-            "round": round,
-            "epoch": round / self.rounds_per_epoch,
-            "loss": sum(every) / len(every) if every else None,
-            "losses": {device: sum(found) / len(found) for device, found in sorted(losses.items())},
-            "norms": norms_of([outcome for _, outcome in outcomes]),
-            "skipped": sorted({device for _, outcome in outcomes for device in outcome.skipped}),
-            "bytes_sent": [traffic.sent[d] - before[0].get(d, 0) for d in sorted(traffic.sent)],
-            "bytes_received": [traffic.received[d] - before[1].get(d, 0) for d in sorted(traffic.received)],
-            "seconds": seconds,
-            **last.details,
-        }
+        angles, mean = None, None
         if last.angles is not None and len(last.angles) > 1:
             upper = last.angles[torch.ones_like(last.angles).triu(diagonal=1).bool()]
-            record["angle_mean"] = float(upper.mean())
+            mean = finite_or_none(float(upper.mean()))
             if len(last.angles) <= WHOLE_MATRIX or round % self._evaluate_every == 0:
-                record["angles"] = [[round_angle(a) for a in row] for row in last.angles.tolist()]
-        return record
+                angles = angles_of(sorted(last.losses), last.angles)
+        return RoundRecord(
+            round=round,
+            epoch=round / self.rounds_per_epoch,
+            loss=finite_or_none(sum(every) / len(every)) if every else None,
+            losses=finite({device: sum(found) / len(found) for device, found in losses.items()}),
+            norms=finite(norms_of([outcome for _, outcome in outcomes])),
+            skipped=tuple(sorted({device for _, outcome in outcomes for device in outcome.skipped})),
+            averaged=averaged,
+            bytes_sent={d: n - before[0].get(d, 0) for d, n in sorted(traffic.sent.items())},
+            bytes_received={d: n - before[1].get(d, 0) for d, n in sorted(traffic.received.items())},
+            seconds=seconds,
+            angle_mean=mean,
+            angles=angles,
+            selection=last.selection,
+            probes=last.probes,
+            details=last.details,
+        )
 
     def _measured(self, devices: int) -> None:
         """Tell how many devices are evaluated, which may take longer than the rounds before."""
         for observer in self.observers:
             observer.evaluating(devices, len(self.fleet.devices))
 
-    def _evaluate(self, round: int, split: Split) -> dict[str, Any]:
+    def _evaluate(self, round: int, split: Split) -> Evaluation:
         measures = evaluate(
             self.fleet,
             self.strategy.server_model(),
@@ -309,17 +323,18 @@ class Training:
             shared=self.strategy.shared_half(),
             measured=self._measured,
         )
-        traffic, drifts = self.fleet.traffic, self.fleet.drifts()
-        return {
-            "round": round,
-            "epoch": round / self.rounds_per_epoch,
-            "split": split,
-            **measures,
-            "drift": [drifts.get(device) for device in sorted(traffic.sent)],  # None: it is away
-            "bytes_sent": [traffic.sent[d] for d in sorted(traffic.sent)],
-            "bytes_received": [traffic.received[d] for d in sorted(traffic.received)],
-            "seconds": self.seconds,
-        }
+        traffic = self.fleet.traffic
+        return Evaluation(
+            round=round,
+            epoch=round / self.rounds_per_epoch,
+            split=split,
+            **measures.over_devices(),
+            **asdict(measures),
+            drift=finite(self.fleet.drifts()),
+            bytes_sent=dict(sorted(traffic.sent.items())),
+            bytes_received=dict(sorted(traffic.received.items())),
+            seconds=self.seconds,
+        )
 
     def _checkpoint(self) -> None:
         if self.stored != self.round:
@@ -342,41 +357,33 @@ class Training:
         self.stored = self.round
         self.fleet.stored(self.round)
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> RunResult:
         # With a validation split the test set is read here, once.
-        final = self._evaluate(self.round, "test") if self._validates else dict(self.history[-1])
-        if self._validates:
-            final["validation"] = dict(self.history[-1])
+        last = self._evaluate(self.round, "test") if self._validates else self.history[-1]
         digests = self.fleet.digests()
-        final["weights_sha256"] = self._weights_sha256(digests)
-        unheard = sorted(self.fleet.devices.keys() - digests.keys())
-        if unheard:  # devices that are not in the digest
-            final["unheard"] = unheard
-        final["converged_epoch"] = converged_epoch(
-            [(entry["epoch"], entry["device_mean"]) for entry in self.history]
+        final = FinalEvaluation(
+            **{one.name: getattr(last, one.name) for one in fields(last)},
+            weights_sha256=self._weights_sha256(digests),
+            converged_epoch=converged_epoch([(one.epoch, one.device_mean) for one in self.history]),
+            validation=self.history[-1] if self._validates else None,
+            unheard=tuple(sorted(self.fleet.devices.keys() - digests.keys())),
         )
-        result = {
-            "schema": RESULT_SCHEMA,
-            "method": self.strategy_name,
-            **({"label": self.config.label} if self.config.label else {}),
-            "seed": self.config.seed,
-            "rounds": self.total_rounds,
-            "rounds_per_epoch": self.rounds_per_epoch,
-            "config": {**self.config.resolved(), **({"custom": dict(self.custom)} if self.custom else {})},
-            "final": final,
-            "history": self.history,
-        }
-        result = dict(plain(result))
+        settings = self.config.resolved()
+        result = RunResult(
+            method=str(settings["method"]),
+            label=self.config.label or None,
+            seed=self.config.seed,
+            rounds=self.total_rounds,
+            rounds_per_epoch=self.rounds_per_epoch,
+            config={**settings, **({"custom": dict(self.custom)} if self.custom else {})},
+            final=final,
+            history=tuple(self.history),
+        )
         if self.folder is not None:
             self.folder.write_result(result)
         for observer in self.observers:
             observer.finished(result)
         return result
-
-    @property
-    def strategy_name(self) -> str:
-        """The method's registered name."""
-        return str(self.config.resolved()["method"])
 
     def _weights_sha256(self, digests: Mapping[int, str]) -> str:
         sha = hashlib.sha256()
@@ -400,11 +407,6 @@ def norms_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
         for device, reply in sorted(outcome.replies.items())
         if reply.step
     }
-
-
-def round_angle(angle: float) -> float:
-    """Return an angle with four decimals: a hundredth of a degree is enough for a record."""
-    return float(f"{angle:.4f}")
 
 
 def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Upload]:

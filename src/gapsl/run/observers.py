@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from gapsl.run.records import RoundRecord, RunResult
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Observer:
     def started(self, run: Started) -> None:
         """Training is about to begin, or to go on."""
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         """A round is done; the record is the line that goes to records.jsonl."""
 
     def evaluating(self, done: int, devices: int) -> None:
         """So many of the devices are evaluated."""
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: RunResult) -> None:
         """The run is done; the result is what goes to result.json."""
 
     def warned(self, message: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
@@ -43,6 +42,7 @@ from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
+from gapsl.run.records import RunResult
 
 RUN_NAME = re.compile("[0-9a-f]{32}")
 FAREWELL_SECONDS = 20.0  # that a finished run waits for devices that do not know it yet, who try every 15
@@ -62,9 +62,7 @@ class Listening:
     metrics: str = ""  # HOST:PORT for Prometheus; none: not served
 
 
-def train_remotely(
-    config: Config, network: Network, out: Path, listening: Listening
-) -> dict[str, Any] | None:
+def train_remotely(config: Config, network: Network, out: Path, listening: Listening) -> RunResult | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
     folder = RunFolder(out)
@@ -98,7 +96,7 @@ def discard(folder: RunFolder) -> None:
 def refuse_incomplete(folder: RunFolder) -> None:
     """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
     finished = folder.result_file.exists()
-    recorded = [] if finished else [int(record["round"]) for record in folder.records()]
+    recorded = [] if finished else [record.round for record in folder.records()]
     rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
     if not finished and not any(rounds) and not recorded:
         return  # nothing is trained yet

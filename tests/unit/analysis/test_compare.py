@@ -38,13 +38,13 @@ def own() -> dict[str, object]:
 
 
 def weights(results) -> list[str]:
-    return [result["final"]["weights_sha256"] for result in results]
+    return [result.final.weights_sha256 for result in results]
 
 
 def test_names_in_this_process_and_in_others_give_what_single_runs_give(tmp_path: Path) -> None:
     here = gapsl.compare(["psl", "gapsl"], seeds=[0, 1], out=tmp_path / "here", **TINY, **FEW)
     there = gapsl.compare(["psl", "gapsl"], seeds=[0, 1], out=tmp_path / "there", workers=2, **TINY, **FEW)
-    named = [(result["method"], result["seed"]) for result in here.results]
+    named = [(result.method, result.seed) for result in here.results]
     assert named == [("psl", 0), ("gapsl", 0), ("psl", 1), ("gapsl", 1)]
     alone = gapsl.train(method="gapsl", seed=1, **TINY, **FEW)
     assert weights(here.results) == weights(there.results)
@@ -61,7 +61,7 @@ def test_objects_of_ones_own_reach_other_processes(tmp_path: Path, own: dict[str
     here = gapsl.compare([Mine, "psl"], out=tmp_path / "here", **own)
     there = gapsl.compare([Mine, "psl"], out=tmp_path / "there", workers=2, **own)
     assert not there.failures, there.failures
-    assert [result["method"] for result in there.results] == ["mine", "psl"]
+    assert [result.method for result in there.results] == ["mine", "psl"]
     assert weights(here.results) == weights(there.results)
     assert len(set(weights(here.results))) == 1, "the same method under two names"
     assert name_of(Mine) == "mine", "it is registered once"
@@ -80,7 +80,7 @@ def test_what_is_there_is_not_done_again_and_what_was_stopped_goes_on(tmp_path: 
     first = gapsl.compare(["psl", "sfl"], out=out, stop=lambda: next(asked), **words)
     assert first.stopped and not first.failures and len(first.results) < 2
     second = gapsl.compare(["psl", "sfl"], out=out, **words)
-    assert [result["method"] for result in second.results] == ["psl", "sfl"]
+    assert [result.method for result in second.results] == ["psl", "sfl"]
     before = (out / "psl-seed0" / "result.json").stat()
     assert weights(gapsl.compare(["psl"], out=out, **words).results) == weights(second.results)[:1]
     assert (out / "psl-seed0" / "result.json").stat() == before
@@ -97,7 +97,7 @@ def test_a_run_that_fails_keeps_no_other_from_its_end_and_says_why() -> None:
 
     for workers in (0, 1):
         done = gapsl.compare([Diverging, "psl"], workers=workers, **{**TINY, "rounds": 8}, **FEW)
-        assert [result["method"] for result in done.results] == ["psl"]
+        assert [result.method for result in done.results] == ["psl"]
         (failure,) = done.failures.values()
         assert failure.code == gapsl.TrainingStopped.exit_code
         assert "finite" in failure.message
@@ -117,6 +117,15 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path: Path, own: di
         with pytest.raises(gapsl.InputError, match=message):
             gapsl.compare(**{"out": out, **TINY, **FEW, **words})
         assert not out.exists()
+
+
+def test_one_run_shows_its_progress_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = iter([False, True])
+    words = {**TINY, **FEW, "out": tmp_path / "run", "method": "psl"}
+    assert gapsl.train(progress=True, stop=lambda: next(asked), **words) is None
+    gapsl.resume(tmp_path / "run", progress=True)
+    shown = capsys.readouterr().out
+    assert "psl: going on from round 2 of 3" in shown and "psl: round 3/3 loss" in shown
 
 
 def test_progress_is_shown_and_a_comparison_becomes_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,16 +34,16 @@ def trained(**settings: Any) -> dict[str, Any]:
 
 def test_with_one_device_it_is_the_same_training_as_with_labels_at_the_server() -> None:
     alone = {"method": "psl", "devices": 1, "partition": "iid", "rounds": 20}
-    plain, headed = trained(**alone)["final"], trained(**alone, labels="device")["final"]
-    assert headed["test_loss"] == plain["test_loss"]
-    assert headed["device_accuracy"] == plain["device_accuracy"]
-    assert headed["drift"] == plain["drift"]
+    plain, headed = trained(**alone).final, trained(**alone, labels="device").final
+    assert headed.test_loss == plain.test_loss
+    assert headed.device_accuracy == plain.device_accuracy
+    assert headed.drift == plain.drift
 
 
 @pytest.mark.parametrize("gapsl_settings", [{"penalty": "none"}, {"penalty": "finite", "lambda": 0.5}])
 def test_gapsl_works_where_the_loss_arrives_as_numbers(gapsl_settings: dict[str, Any]) -> None:
     result = trained(method="gapsl", labels="device", gapsl=gapsl_settings)
-    assert result["final"]["merged"] is None  # nobody sees heads to average them
+    assert result.final.merged is None  # nobody sees heads to average them
 
 
 def test_the_finite_penalty_asks_kept_devices_once_more() -> None:
@@ -51,8 +51,8 @@ def test_the_finite_penalty_asks_kept_devices_once_more() -> None:
         trained(method="gapsl", labels="device", gapsl={"penalty": penalty, "lambda": 0.5})
         for penalty in ("none", "finite")
     )
-    assert sum(finite["final"]["bytes_received"]) > sum(none["final"]["bytes_received"])
-    assert finite["final"]["weights_sha256"] != none["final"]["weights_sha256"]
+    assert sum(finite.final.bytes_received.values()) > sum(none.final.bytes_received.values())
+    assert finite.final.weights_sha256 != none.final.weights_sha256
 
 
 def test_heads_learn_and_differ_between_devices(tmp_path: Any) -> None:
@@ -81,7 +81,7 @@ def test_it_goes_on_from_a_checkpoint_to_the_same_end(tmp_path: Any) -> None:
     assert gapsl.train(**settings, out=out, stop=lambda: next(rounds)) is None
     resumed = gapsl.resume(out)
     assert resumed is not None
-    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert resumed.final.weights_sha256 == whole.final.weights_sha256
 
 
 @pytest.mark.parametrize(

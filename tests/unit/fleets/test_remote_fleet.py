@@ -8,7 +8,7 @@ import torch
 
 from gapsl.common.errors import InputError
 from gapsl.device.exchange import Exchange, Reply
-from gapsl.fleets.base import Away, Rewind, Stopped
+from gapsl.fleets.base import Away, FleetEvents, Rewind, Stopped
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import Agreed
@@ -157,14 +157,14 @@ def test_uploads_are_given_as_they_arrive():
     told.uploads(0, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1, 0]
     assert told.fleet.traffic.sent == {0: 40 + 16, 1: 40 + 16}
-    assert told.fleet.happened() == {}
+    assert told.fleet.happened() == FleetEvents()
 
 
 def test_a_fraction_closes_without_the_rest_and_says_who_that_was():
     told = Told("fraction:0.5").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
-    assert told.fleet.happened() == {"absent": [(0, 0)]}
+    assert told.fleet.happened() == FleetEvents(absent={0: (0,)})
 
 
 def test_who_is_late_is_told_so_before_it_is_asked_for_anything_else():
@@ -246,7 +246,7 @@ def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so(
     told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.lineage.current)])
     told.uploads(1, 7)
     assert [upload.device for upload in told.fleet.collect(7, ROUND)] == [1]
-    assert told.fleet.happened() == {"absent": [(0, 0)], "restored_before": {0: 5}}
+    assert told.fleet.happened() == FleetEvents(absent={0: (0,)}, restored_before={0: 5})
     assert [command.begin.round for command in told.told(0)] == [5]
 
 
@@ -297,7 +297,7 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
     told.uploads(0, 1)
     told.uploads(1, 1)
     assert len(list(told.fleet.collect(1, ROUND))) == 2
-    assert told.fleet.happened() == {}
+    assert told.fleet.happened() == FleetEvents()
     told.leaves(0)
     told.joins(0)
     told.answers(1, wire.Done())
@@ -307,7 +307,7 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
     told.answers(1, wire.Status(sha256="new"))
     assert told.fleet.digests() == {1: "new"}, "what cam has is older than the last record"
     assert "save" not in kinds(told.told(0))
-    assert told.fleet.happened() == {"restored_before": {0: 0}}
+    assert told.fleet.happened() == FleetEvents(restored_before={0: 0})
 
 
 def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
@@ -428,7 +428,7 @@ def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monk
     loss, gradient = told.fleet.judge(0, FEATURES)
     assert math.isnan(loss) and not gradient.any()
     assert set(told.fleet.gone()) == {0}, "so that nobody thinks it ill"
-    assert told.fleet.happened() == {"absent": [(0, 0)]}
+    assert told.fleet.happened() == FleetEvents(absent={0: (0,)})
     assert not told.fleet.post.lines[0].owed, "nobody will ask it for that later"
 
 
@@ -465,7 +465,7 @@ def test_a_device_that_begins_anew_while_another_is_judged_is_left_out_of_the_ro
     assert [upload.device for upload in collected] == [1]
     assert math.isnan(told.fleet.judge(1, torch.zeros(2, 3))[0])
     told.fleet.deliver(1, {0: Reply(torch.zeros(2, 5)), 1: Reply(torch.zeros(2, 5), step=False)})
-    assert told.fleet.happened() == {"absent": [(0, 1)], "restored_after": {1: 0}}
+    assert told.fleet.happened() == FleetEvents(absent={1: (0,)}, restored_after={1: 0})
     begin, last = told.told(1)
     assert begin.HasField("begin") and last == late(1, 0), "it has no mini-batch that could be judged"
 
@@ -548,16 +548,16 @@ def test_who_goes_back_after_halves_were_averaged_does_so_after_the_round():
     told = Told("deadline:0.2").begin()
     averaged(told)
     goes_back(told, 0)
-    assert told.fleet.happened() == {"restored_after": {0: 0}}
+    assert told.fleet.happened() == FleetEvents(restored_after={0: 0})
 
 
 def test_so_does_who_was_late_for_the_round_but_had_the_mean():
     told = Told("deadline:0.2").begin()
     averaged(told, late=[0])
     goes_back(told, 0)
-    assert told.fleet.happened() == {"absent": [(0, 0)], "restored_after": {0: 0}}
+    assert told.fleet.happened() == FleetEvents(absent={0: (0,)}, restored_after={0: 0})
     goes_back(told, 1)
-    assert told.fleet.happened() == {"restored_before": {1: 0}}, "of the next round"
+    assert told.fleet.happened() == FleetEvents(restored_before={1: 0}), "of the next round"
 
 
 def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
@@ -573,7 +573,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
     for device in (0, 1):
         told.answers(device, wire.Done())
     told.fleet.average({0: 1.0, 1: 1.0})
-    assert told.fleet.happened() == {"restored_between": {0: 0}}
+    assert told.fleet.happened() == FleetEvents(restored_between={0: 0})
 
 
 # --- a stop while halves are averaged

@@ -36,6 +36,7 @@ from gapsl.common.streams import global_stream
 from gapsl.run import build as simulation
 from gapsl.run.environment import describe_environment
 from gapsl.run.observers import Observer
+from gapsl.run.records import FinalEvaluation, RoundRecord
 
 SHIPPED = [name for name, method in gapsl.METHODS.items() if method.__module__.startswith("gapsl.")]
 REFERENCES = Path(__file__).with_name("references.json")
@@ -134,13 +135,13 @@ class Trajectory(Observer):
     """The records of all rounds."""
 
     def __init__(self) -> None:
-        self.records: list[Mapping[str, Any]] = []
+        self.records: list[RoundRecord] = []
 
-    def round(self, record: Mapping[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         self.records.append(record)
 
 
-def run(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+def run(settings: Mapping[str, Any]) -> tuple[FinalEvaluation, list[RoundRecord]]:
     """Train with these settings; returns the final measures and the records of all rounds."""
     words = dict(settings)
     model = words.pop("model", None)
@@ -150,25 +151,27 @@ def run(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mapping[str, 
     with ThreadPoolExecutor(1) as thread:
         result = thread.submit(gapsl.train, model=given, observers=[trajectory], **words).result()
     assert result is not None
-    return result["final"], trajectory.records
+    return result.final, trajectory.records
 
 
-def summarise(final: Mapping[str, Any], records: list[Mapping[str, Any]]) -> dict[str, list[float]]:
+def summarise(final: FinalEvaluation, records: list[RoundRecord]) -> dict[str, list[float]]:
     """Return the statistics of a run that its reference holds, each a list of numbers."""
-    found = {name: [final[name]] for name in ("device_mean", "ensemble", "merged", "local", "test_loss")}
-    found["loss"] = [records[t - 1]["loss"] for t in SHOWN if t <= len(records)]
-    devices = range(len(final["bytes_sent"]))
-    by_device = [[r["losses"][d] for r in records if d in r["losses"]] for d in devices]
+    found = {
+        name: [getattr(final, name)] for name in ("device_mean", "ensemble", "merged", "local", "test_loss")
+    }
+    found["loss"] = [records[t - 1].loss for t in SHOWN if t <= len(records)]
+    devices = range(len(final.bytes_sent))
+    by_device = [[r.losses[d] for r in records if d in r.losses] for d in devices]
     found["device_loss"] = [mean(losses) for losses in by_device if losses]
-    angles = [r["angle_mean"] for r in records if "angle_mean" in r]
+    angles = [r.angle_mean for r in records if r.angle_mean is not None]
     if angles:
         found["angle_mean"] = [mean(angles)]
-    if "kept" in records[0]:
+    if records[0].selection is not None:
         for name in ("dispersion", "ratio", "threshold"):
-            found[name] = [mean([r[name] for r in records])]
-        found["cos"] = [mean([r["cos"][d] for r in records]) for d in devices]
-        found["kept"] = [sum(d in r["kept"] for r in records) for d in devices]
-        found["led"] = [sum(d in r["leader"] for r in records) for d in devices]
+            found[name] = [mean([getattr(r.selection, name) for r in records])]
+        found["cos"] = [mean([math.cos(r.selection.lead_angles[d]) for r in records]) for d in devices]
+        found["kept"] = [sum(d in r.selection.kept for r in records) for d in devices]
+        found["led"] = [sum(d in r.selection.leader for r in records) for d in devices]
     return found
 
 
@@ -204,19 +207,20 @@ def references() -> dict[str, dict[str, list[float]]]:
     return {name: entry["reference"] for name, entry in stored["runs"].items()}
 
 
-def closest_choice(records: list[Mapping[str, Any]]) -> float:
+def closest_choice(records: list[RoundRecord]) -> float:
     """Return how near GAPSL came to choosing other devices: by angle, by score or by their number."""
     nearest = math.inf
     for r in records:
-        if "kept" not in r:
+        if r.selection is None:
             return math.inf
-        if len(r["kept"]) < len(r["cos"]):
-            nearest = min(nearest, *(abs(angle - r["threshold"]) for angle in r["lead_angles"]))
-        scores = sorted(r["scores"])
-        count = len(r["leader"])
+        if len(r.selection.kept) < len(r.selection.lead_angles):
+            angles = r.selection.lead_angles.values()
+            nearest = min(nearest, *(abs(angle - r.selection.threshold) for angle in angles))
+        scores = sorted(r.selection.scores.values())
+        count = len(r.selection.leader)
         if count < len(scores):
             nearest = min(nearest, scores[count] - scores[count - 1])
-        share = r["ratio"] * len(scores)
+        share = r.selection.ratio * len(scores)
         if abs(share - round(share)) > 1e-9:  # at K_min, in all the rounds that start a range, it is exact
             nearest = min(nearest, abs(share - round(share)))
     return nearest

@@ -190,7 +190,7 @@ def excluded_devices_get_nothing(patch: Patch) -> None:
 
     def combine(self, round, contributions, gradients):
         outcome = right(self, round, contributions, gradients)
-        kept = outcome.details["kept"]
+        kept = list(outcome.selection.kept)
         skip = {c.device: gapsl_file.nothing(c.upload) for c in contributions if c.device not in kept}
         return replace(outcome, replies={**outcome.replies, **skip})
 

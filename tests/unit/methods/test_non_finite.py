@@ -74,7 +74,7 @@ def check_absent(name, value, server="tanh", **settings):
     for device, reply in clean.replies.items():
         assert torch.equal(outcome.replies[device].gradient, reply.gradient)
         assert outcome.replies[device].step == reply.step
-    assert dict(outcome.details) == dict(clean.details)
+    assert outcome.selection == clean.selection
 
 
 @pytest.mark.parametrize("name", PARALLEL)
@@ -149,10 +149,10 @@ def test_a_penalty_that_is_not_finite_leaves_its_device_out_alone():
     settings = {"exclusion": "none", "k_min": 0.25, "k_max": 0.25, "lambda": 1.0}
     strategy = method("gapsl", model, loss=loss, **settings)
     outcome = play(strategy, uploads)
-    assert outcome.details["leader"] != [BAD]
+    assert outcome.selection.leader != (BAD,)
     assert outcome.skipped == (BAD,)
     assert not outcome.replies[BAD].step
-    assert outcome.details["kept"] == [0, 2, 3]
+    assert outcome.selection.kept == (0, 2, 3)
     assert torch.isfinite(weights(strategy)).all()
     assert all(torch.isfinite(reply.gradient).all() for reply in outcome.replies.values())
 

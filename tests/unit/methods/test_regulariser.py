@@ -43,16 +43,16 @@ def set_weights(model, vector):
 class RoundLoss:
     """The round's scalar loss as a function of w_s and of every a_i, from SPEC's sentences."""
 
-    def __init__(self, strategy, uploads, details, reduction, weight=LAMBDA):
+    def __init__(self, strategy, uploads, selection, reduction, weight=LAMBDA):
         self.passes: ServerModel = strategy.server
         self.uploads, self.weight = uploads, weight
-        self.kept = details["kept"]
+        self.kept = selection.kept
         amounts = {i: strategy.run.devices[i].samples for i in self.kept}
         shares = {i: amount / sum(amounts.values()) for i, amount in amounts.items()}
         equal = {"mean": 1 / len(self.kept), "sum": 1.0}
         self.shares = shares if reduction == "samples" else dict.fromkeys(self.kept, equal.get(reduction))
         self.point = flat(self.passes.half.model).clone()
-        members = [self.passes.first_order(uploads[i]).gradient.clone() for i in details["leader"]]
+        members = [self.passes.first_order(uploads[i]).gradient.clone() for i in selection.leader]
         self.leader = sum(members) / len(members)
 
     def part(self, device, vector, activations):
@@ -98,10 +98,10 @@ def check_derivative(name, reduction="mean", device_gradient="follow"):
     before = weights(strategy)
     outcome = play(strategy, uploads)
     moved = before - weights(strategy)
-    kept = outcome.details["kept"]
+    kept = list(outcome.selection.kept)
     assert 2 <= len(kept) < len(uploads)  # or the test would not see the selection
 
-    loss = RoundLoss(gapsl(model), uploads, outcome.details, reduction)
+    loss = RoundLoss(gapsl(model), uploads, outcome.selection, reduction)
     for direction in directions_like(before, 5):
         assert float(moved @ direction) == pytest.approx(loss.slope_of_weights(direction, step), abs=near)
     for device in kept:
@@ -207,9 +207,9 @@ def test_none_reports_the_penalty_and_differentiates_nothing(name):
     assert torch.equal(weights(selecting), weights(plain))
     for device, reply in outcome.replies.items():
         assert torch.equal(reply.gradient, without.replies[device].gradient)
-    reported = outcome.details["penalty"]
-    assert sorted(reported) == outcome.details["kept"]
-    angles = dict(zip(range(len(uploads)), outcome.details["lead_angles"], strict=True))
+    reported = outcome.selection.penalty
+    assert tuple(sorted(reported)) == outcome.selection.kept
+    angles = outcome.selection.lead_angles
     for device, value in reported.items():
         assert value == pytest.approx(LAMBDA * (1 - math.cos(angles[device])), rel=1e-12)
     assert any(value > 0.01 for value in reported.values())
@@ -262,7 +262,7 @@ def test_the_mixed_term_is_u_in_closed_form():
     rows = [[2.0, 0.0], [0.0, 1.0]]
     settings = {"k_min": 0.5, "k_max": 0.5, "exclusion": "none", "lambda": 0.5}
     outcome, _ = chosen_round("gapsl", rows, **settings)
-    assert outcome.details["leader"] == [0]
+    assert outcome.selection.leader == (0,)
     assert outcome.replies[0].gradient.tolist() == [[0.5, 0.5]]  # the leader itself: aligned
     # g = (0, 1) is at a right angle to the leader (1, 0): u = (1, 0), and w = (1, 1).
     assert outcome.replies[1].gradient.flatten().tolist() == pytest.approx([0.25, 0.5], rel=1e-15)

@@ -9,6 +9,7 @@ from quick import device_states, near_state, prepared, same_state, server_state,
 import gapsl
 from gapsl.common.errors import InputError
 from gapsl.run.checkpoint import _digest
+from gapsl.run.folder import RunFolder
 
 SKEWED = {"partition": "dirichlet:0.1", "devices": 4, "rounds": 6}
 
@@ -84,7 +85,7 @@ def test_checkpoints_written_before_options_were_part_of_the_strategy_are_read(t
         del header["sha256"]
         path.write_text(json.dumps({**header, "sha256": _digest(header)}))
     resumed = gapsl.resume(tmp_path / "cut")
-    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert resumed.final.weights_sha256 == whole.final.weights_sha256
 
 
 def test_the_loss_of_a_round_does_not_depend_on_the_labels_of_that_round():
@@ -106,7 +107,7 @@ def test_a_resumed_run_remembers_what_it_saw(tmp_path):
     calls = iter(range(1, 100))
     assert gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings) is None
     resumed = gapsl.resume(tmp_path / "cut")
-    assert resumed["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert resumed.final.weights_sha256 == whole.final.weights_sha256
 
 
 def test_unknown_calibrations_and_wrong_taus_are_refused():
@@ -134,7 +135,7 @@ def test_a_channels_last_run_resumes_to_the_bit(tmp_path):
     whole = gapsl.train(out=tmp_path / "whole", **settings)
     calls = iter(range(1, 100))
     gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings)
-    assert gapsl.resume(tmp_path / "cut")["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert gapsl.resume(tmp_path / "cut").final.weights_sha256 == whole.final.weights_sha256
 
 
 def test_records_tell_how_far_the_halves_went_and_how_long_gradients_are(tmp_path):
@@ -143,12 +144,12 @@ def test_records_tell_how_far_the_halves_went_and_how_long_gradients_are(tmp_pat
         method="gapsl", dataset="digits", train_samples=120, test_samples=40, devices=4, batch_size=4,
         model="mlp", rounds=5, evaluate_every=1, out=out,
     )  # fmt: skip
-    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+    records = list(RunFolder(out).records())
     for record in records:
-        assert sorted(map(int, record["norms"])) == record["kept"]
-        assert all(norm > 0 for norm in record["norms"].values())
-    drifts = [record["evaluation"]["drift"] for record in records]
+        assert tuple(sorted(record.norms)) == record.selection.kept
+        assert all(norm > 0 for norm in record.norms.values())
+    drifts = [record.evaluation.drift for record in records]
     assert all(len(drift) == 4 for drift in drifts)
-    assert max(drifts[-1]) > max(drifts[0]) > 0
+    assert max(drifts[-1].values()) > max(drifts[0].values()) > 0
     frozen = trained(method="frozen")
     assert list(frozen.fleet.drifts().values()) == [0.0, 0.0, 0.0]

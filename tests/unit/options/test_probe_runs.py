@@ -155,11 +155,11 @@ def test_records_tell_how_far_apart_the_halves_are(tmp_path):
     out = tmp_path / "run"
     gapsl.train(dataset="digits", method="psl", out=out, **{**SKEWED, "rounds": 5}, **TIED)
     records = list(RunFolder.open(out).records())
-    found = [record["apart"] for record in records]
+    found = [record.probes.apart for record in records]
     assert found[0] == 0
     assert found[-1] > 0
-    assert list(records[-1]["probe_scores"]) == ["0", "1", "2", "3"]
-    assert min(records[-1]["probe_scores"].values()) > 0
+    assert list(records[-1].probes.scores) == [0, 1, 2, 3]
+    assert min(records[-1].probes.scores.values()) > 0
 
 
 @BOTH
@@ -168,7 +168,7 @@ def test_a_tied_run_resumes_to_the_bit(held, tmp_path):
     whole = gapsl.train(out=tmp_path / "whole", **settings)
     calls = iter(range(1, 100))
     gapsl.train(out=tmp_path / "cut", stop=lambda: next(calls) >= 3, **settings)
-    assert gapsl.resume(tmp_path / "cut")["final"]["weights_sha256"] == whole["final"]["weights_sha256"]
+    assert gapsl.resume(tmp_path / "cut").final.weights_sha256 == whole.final.weights_sha256
 
 
 def test_weight_zero_ties_nothing_and_only_takes_rows():

@@ -105,9 +105,10 @@ def answered(given, *, method=None, **settings):
 
 
 def test_the_record_says_who_leads_unless_all_do():
-    always = {"apart", "probe_scores"}
-    for share, names in ((1.0, always), (0.5, {*always, "probe_leaders"})):
-        assert set(answered(uploads(), share=share).details) == names
+    for share, led in ((1.0, False), (0.5, True)):
+        probes = answered(uploads(), share=share).probes
+        assert probes.apart > 0 and sorted(probes.scores) == [0, 1, 2]
+        assert (probes.leaders is not None) == led
 
 
 def test_a_method_sees_samples_alone_and_the_pull_is_added_to_its_replies():
@@ -119,7 +120,7 @@ def test_a_method_sees_samples_alone_and_the_pull_is_added_to_its_replies():
     for device, reply in outcome.replies.items():
         assert torch.equal(reply.gradient, torch.full((3, 4), float(device)))
         assert torch.equal(reply.pull, expected[device])
-    assert outcome.details["apart"] > 0
+    assert outcome.probes.apart > 0
 
 
 def test_a_device_that_was_left_out_is_led_back_and_one_that_is_not_finite_skips():

@@ -12,6 +12,7 @@ from gapsl.fleets import LocalFleet
 from gapsl.models.half import Half, digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.folder import RunFolder
+from gapsl.run.records import RoundRecord
 
 NOBODY = LocalFleet({}, {}, {})
 
@@ -165,10 +166,16 @@ def folder(tmp_path):
     return RunFolder(tmp_path)
 
 
+def record_of(round, **values):
+    known = {"loss": 0.5, "losses": {}, "bytes_sent": {}, "bytes_received": {}, "seconds": {}}
+    return RoundRecord(**{"round": round, "epoch": 0.1 * round, **known, **values})
+
+
 def test_records_come_back_as_they_were_written(folder):
-    for round in (1, 2, 3):
-        folder.append({"round": round, "loss": 0.1 * round})
-    assert list(folder.records()) == [{"round": r, "loss": 0.1 * r} for r in (1, 2, 3)]
+    written = [record_of(round, loss=0.1 * round) for round in (1, 2, 3)]
+    for record in written:
+        folder.append(record)
+    assert list(folder.records()) == written
 
 
 def test_there_are_no_records_before_the_first_round(folder):
@@ -176,32 +183,36 @@ def test_there_are_no_records_before_the_first_round(folder):
 
 
 def test_what_is_no_number_is_null_and_keys_are_strings(folder):
-    folder.append({"round": 1, "loss": float("nan"), "losses": {0: float("inf"), 1: 0.5}})
-    assert list(folder.records()) == [{"round": 1, "loss": None, "losses": {"0": None, "1": 0.5}}]
+    folder.append(record_of(1, loss=float("nan"), losses={1: 0.5}, details={"x": {0: float("inf")}}))
+    (stored,) = map(json.loads, folder.records_file.read_text().splitlines())
+    assert (stored["loss"], stored["losses"], stored["details"]) == (None, {"1": 0.5}, {"x": {"0": None}})
 
 
 @pytest.mark.parametrize("cut", range(1, 18))
 def test_a_last_record_cut_short_by_a_crash_is_left_out(folder, cut):
-    folder.append({"round": 1})
-    folder.append({"round": 2, "x": 1})
+    for round in (1, 2):
+        folder.append(record_of(round))
     content = folder.records_file.read_bytes()
     folder.records_file.write_bytes(content[:-cut])
     found = list(folder.records())
-    assert found in ([{"round": 1}], [{"round": 1}, {"round": 2, "x": 1}])
+    assert found in ([record_of(1)], [record_of(1), record_of(2)])
     assert (len(found) == 2) == (cut == 1)  # only the end of the line is missing
 
 
 def test_a_damaged_record_before_the_last_is_an_error(folder):
-    folder.records_file.write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+    for round in (1, 2, 3):
+        folder.append(record_of(round))
+    lines = folder.records_file.read_text().splitlines(keepends=True)
+    folder.records_file.write_text(lines[0] + lines[1][:5] + "\n" + lines[2])
     with pytest.raises(InputError, match="damaged"):
         list(folder.records())
 
 
 def test_rounds_that_will_be_trained_again_are_forgotten(folder):
     for round in (1, 2, 3, 4):
-        folder.append({"round": round, "loss": 1 / 3})
+        folder.append(record_of(round, loss=1 / 3))
     with folder.records_file.open("a") as file:
         file.write('{"round": 5, "lo')
-    assert folder.forget_after(2) == [{"round": 1, "loss": 1 / 3}, {"round": 2, "loss": 1 / 3}]
-    folder.append({"round": 3})
-    assert [record["round"] for record in folder.records()] == [1, 2, 3]
+    assert folder.forget_after(2) == [record_of(1, loss=1 / 3), record_of(2, loss=1 / 3)]
+    folder.append(record_of(3))
+    assert [record.round for record in folder.records()] == [1, 2, 3]

@@ -71,10 +71,12 @@ def test_device_measures_are_each_device_s_half_with_the_server(world):
     each = [accuracy(r) for r in rows]
     assert len(set(each)) > 1
     mean = sum(each) / 3
-    assert found["device_accuracy"] == each
-    assert found["device_mean"] == pytest.approx(mean, rel=1e-15)
-    assert found["device_std"] == pytest.approx(math.sqrt(sum((a - mean) ** 2 for a in each) / 3), rel=1e-12)
-    assert (found["device_min"], found["device_max"]) == (min(each), max(each))
+    assert found.device_accuracy == dict(enumerate(each))
+    assert found.over_devices()["device_mean"] == pytest.approx(mean, rel=1e-15)
+    assert found.over_devices()["device_std"] == pytest.approx(
+        math.sqrt(sum((a - mean) ** 2 for a in each) / 3), rel=1e-12
+    )
+    assert (found.over_devices()["device_min"], found.over_devices()["device_max"]) == (min(each), max(each))
 
 
 def test_who_watches_hears_how_many_devices_are_evaluated():
@@ -85,7 +87,7 @@ def test_who_watches_hears_how_many_devices_are_evaluated():
 
 def test_the_ensemble_is_the_mean_of_predicted_probabilities(world):
     _, _, rows, found = world
-    assert found["ensemble"] == accuracy([np.mean(votes, axis=0) for votes in zip(*rows, strict=True)])
+    assert found.ensemble == accuracy([np.mean(votes, axis=0) for votes in zip(*rows, strict=True)])
 
 
 def test_merged_is_the_average_client_model_weighted_by_amounts_of_data(world):
@@ -94,7 +96,7 @@ def test_merged_is_the_average_client_model_weighted_by_amounts_of_data(world):
     with torch.no_grad():
         for name, parameter in merged[0].named_parameters():
             parameter.copy_(sum(n / 100 * c.get_parameter(name) for n, c in zip(SIZES, clients, strict=True)))
-    assert found["merged"] == accuracy([probabilities(merged[0], server, x.numpy()) for x in INPUTS])
+    assert found.merged == accuracy([probabilities(merged[0], server, x.numpy()) for x in INPUTS])
 
 
 def test_local_weighs_class_accuracies_by_each_device_s_own_labels(world):
@@ -107,13 +109,13 @@ def test_local_weighs_class_accuracies_by_each_device_s_own_labels(world):
             right = sum(int(np.argmax(row)) == c for row in of_class)
             total += float(PROPORTIONS[device, c]) * right / len(of_class)
         each.append(total)
-    assert found["local"] == pytest.approx(sum(each) / 3, rel=1e-14)
+    assert found.local == pytest.approx(sum(each) / 3, rel=1e-14)
 
 
 def test_the_loss_is_the_mean_over_devices_of_the_mean_log_likelihood(world):
     _, _, rows, found = world
     each = [-np.mean([math.log(row[label]) for row, label in zip(r, LABELS, strict=True)]) for r in rows]
-    assert found["test_loss"] == pytest.approx(np.mean(each), rel=1e-12)
+    assert found.test_loss == pytest.approx(np.mean(each), rel=1e-12)
 
 
 def test_evaluating_changes_no_model_and_leaves_the_server_training(world):
@@ -130,17 +132,19 @@ def test_merged_is_null_where_nobody_may_see_the_models():
 
     clients, server = halves()
     found = evaluate(fleet_of(clients, Private), server, "test", LABELS, PROPORTIONS, shared=None)
-    assert found["merged"] is None
-    assert found["ensemble"] is not None
+    assert found.merged is None
+    assert found.ensemble is not None
 
 
 def test_one_device_s_model_shared_by_all_makes_the_measures_coincide():
     clients, server = halves()
     found = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=1)
     own = accuracy([probabilities(clients[1], server, x.numpy()) for x in INPUTS])
-    assert found["ensemble"] == found["merged"] == own
-    assert found["device_mean"] == pytest.approx(own, rel=1e-15)  # a mean of equal numbers rounds
-    assert found["device_std"] == pytest.approx(0, abs=1e-15)
+    assert found.ensemble == found.merged == own
+    assert found.over_devices()["device_mean"] == pytest.approx(
+        own, rel=1e-15
+    )  # a mean of equal numbers rounds
+    assert found.over_devices()["device_std"] == pytest.approx(0, abs=1e-15)
 
 
 def test_a_shared_mean_is_what_merged_would_be():
@@ -148,8 +152,8 @@ def test_a_shared_mean_is_what_merged_would_be():
     shares = dict(enumerate(map(float, SIZES)))
     found = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=shares)
     alone = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=None)
-    assert found["ensemble"] == found["merged"] == alone["merged"]
-    assert found["device_mean"] == pytest.approx(alone["merged"], rel=1e-15)
+    assert found.ensemble == found.merged == alone.merged
+    assert found.over_devices()["device_mean"] == pytest.approx(alone.merged, rel=1e-15)
 
 
 def test_local_leaves_out_classes_that_the_test_set_does_not_have():
@@ -160,9 +164,9 @@ def test_local_leaves_out_classes_that_the_test_set_does_not_have():
 
 @pytest.mark.parametrize("method", ["sfl", "sfl-v2", "vanilla", "central"])
 def test_methods_with_one_client_model_report_one_accuracy(method):
-    final = gapsl.train(**{**QUICK, "method": method})["final"]
-    assert final["ensemble"] == final["merged"] == pytest.approx(final["device_mean"], rel=1e-15)
-    assert len(final["device_accuracy"]) == 3
+    final = gapsl.train(**{**QUICK, "method": method}).final
+    assert final.ensemble == final.merged == pytest.approx(final.device_mean, rel=1e-15)
+    assert len(final.device_accuracy) == 3
 
 
 def test_every_device_s_proportions_are_those_of_its_own_labels():
@@ -175,14 +179,14 @@ def test_every_device_s_proportions_are_those_of_its_own_labels():
 
 def test_with_a_validation_split_the_test_set_is_reported_once_at_the_end():
     result = gapsl.train(**{**QUICK, "validation": 0.1, "evaluate_every": 2})
-    assert [entry["split"] for entry in result["history"]] == ["validation", "validation"]
-    assert result["final"]["split"] == "test"
-    assert result["final"]["validation"] == result["history"][-1]
+    assert [entry.split for entry in result.history] == ["validation", "validation"]
+    assert result.final.split == "test"
+    assert result.final.validation == result.history[-1]
 
 
 def test_evaluating_more_often_changes_no_weight():
     for method in ("gapsl", "sfl"):
         words = {**QUICK, "method": method, "model": "small", "norm": "batch", "dropout": 0.2}
         often, seldom = (gapsl.train(**{**words, "evaluate_every": n}) for n in (1, 4))
-        assert often["final"]["weights_sha256"] == seldom["final"]["weights_sha256"]
-        assert often["final"]["device_mean"] == seldom["final"]["device_mean"]
+        assert often.final.weights_sha256 == seldom.final.weights_sha256
+        assert often.final.device_mean == seldom.final.device_mean

@@ -19,7 +19,7 @@ def perceptron(*extra: nn.Module) -> nn.Sequential:
 
 
 def sha(**words):
-    return gapsl.train(**{"rounds": 4, "method": "gapsl", **WORDS, **words})["final"]["weights_sha256"]
+    return gapsl.train(**{"rounds": 4, "method": "gapsl", **WORDS, **words}).final.weights_sha256
 
 
 @pytest.mark.parametrize("method", ["psl", "sfl", "gapsl"])
@@ -56,7 +56,7 @@ def test_a_dataset_that_draws_at_random_draws_from_the_run_s_streams(tmp_path):
     stopped = {**WORDS, **words, "method": "gapsl", "out": tmp_path / "run"}
     assert gapsl.train(**stopped, stop=lambda: next(asked)) is None
     resumed = gapsl.resume(tmp_path / "run", model=perceptron(), dataset=noisy)
-    assert resumed["final"]["weights_sha256"] == whole
+    assert resumed.final.weights_sha256 == whole
 
 
 def test_the_weights_of_a_run_come_back_with_the_model_s_own_names(tmp_path):
@@ -68,7 +68,7 @@ def test_the_weights_of_a_run_come_back_with_the_model_s_own_names(tmp_path):
     for device in ("device-0000", "device-0001", "device-0002"):
         model.load_state_dict({**weights[device], **weights["server"]})
         right += int((model(INPUTS[60:]).argmax(dim=1) == LABELS[60:]).sum())
-    assert right / 90 == pytest.approx(result["final"]["device_mean"])
+    assert right / 90 == pytest.approx(result.final.device_mean)
 
 
 def test_a_run_without_a_checkpoint_has_no_weights_to_give(tmp_path):
@@ -78,7 +78,7 @@ def test_a_run_without_a_checkpoint_has_no_weights_to_give(tmp_path):
 
 def test_the_result_says_that_model_and_data_were_the_caller_s():
     result = gapsl.train(rounds=1, model=perceptron(), **WORDS)
-    assert result["config"]["custom"] == {"model": "Sequential", "dataset": "tuple"}
+    assert result.config["custom"] == {"model": "Sequential", "dataset": "tuple"}
 
 
 def test_tied_weights_within_a_half_are_stored_and_restored(tmp_path):
@@ -92,7 +92,7 @@ def test_tied_weights_within_a_half_are_stored_and_restored(tmp_path):
     words = {**WORDS, "method": "gapsl", "rounds": 6, "out": tmp_path / "run"}
     assert gapsl.train(model=tied(), stop=lambda: next(asked), **words) is None
     resumed = gapsl.resume(tmp_path / "run", model=tied(), dataset=TABLE)
-    assert resumed["final"]["weights_sha256"] == whole
+    assert resumed.final.weights_sha256 == whole
 
 
 @pytest.mark.parametrize("side", ["device", "server"])
@@ -129,7 +129,7 @@ def test_one_batch_that_is_no_number_does_not_live_on_in_a_device_s_batch_norm()
     data = (TensorDataset(inputs, LABELS[:60]), TABLE[1])
     words = {key: value for key, value in WORDS.items() if key not in ("cut", "dataset")}
     result = gapsl.train(method="psl", rounds=3, model=halves, dataset=data, **words)
-    assert result["final"]["test_loss"] is not None
+    assert result.final.test_loss is not None
 
 
 def test_a_wrong_value_is_told_also_in_the_section_of_another_method():

@@ -1,7 +1,5 @@
 """A run resumed from a checkpoint is the run that was never interrupted, to the bit, for every method."""
 
-import json
-
 import pytest
 from quick import QUICK
 
@@ -30,7 +28,7 @@ class KilledIn(gapsl.Observer):
         self.at = round
 
     def round(self, record):
-        if record["round"] == self.at:
+        if record.round == self.at:
             raise Killed
 
 
@@ -47,7 +45,7 @@ def timeless(value):
 
 
 def records(out):
-    return [timeless(record) for record in RunFolder.open(out).records()]
+    return [timeless(record.to_dict()) for record in RunFolder.open(out).records()]
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +67,8 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(method, uninterrupted,
     assert gapsl.train(method=method, out=out, stop=stop_after(3), **MIXED) is None
     result = gapsl.resume(out)
     expected, lines = uninterrupted(method)
-    assert result["final"]["weights_sha256"] == expected["final"]["weights_sha256"]
-    assert timeless(json.loads(json.dumps(result))) == timeless(json.loads(json.dumps(expected)))
+    assert result.final.weights_sha256 == expected.final.weights_sha256
+    assert timeless(result.to_dict()) == timeless(expected.to_dict())
     assert records(out) == lines
 
 
@@ -81,7 +79,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(method, uninterrupted, tm
         gapsl.train(method=method, out=out, observers=[KilledIn(4)], **MIXED, checkpoint_every=3)
     result = gapsl.resume(out)
     expected, lines = uninterrupted(method)
-    assert result["final"]["weights_sha256"] == expected["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == expected.final.weights_sha256
     assert records(out) == lines
 
 
@@ -91,7 +89,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(uninterrupted, tm
         gapsl.train(method="gapsl", out=out, observers=[KilledIn(2)], **MIXED, checkpoint_every=5)
     assert not RunFolder.open(out).checkpoints.exists()
     result = gapsl.resume(out)
-    assert result["final"]["weights_sha256"] == uninterrupted("gapsl")[0]["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == uninterrupted("gapsl")[0].final.weights_sha256
     assert records(out) == uninterrupted("gapsl")[1]
 
 
@@ -101,14 +99,14 @@ def test_a_run_can_be_stopped_again_and_again(uninterrupted, tmp_path):
     for _ in range(4):
         assert gapsl.resume(out, stop=stop_after(1)) is None
     result = gapsl.resume(out, stop=stop_after(1))  # the last round ends it, asked to stop or not
-    assert result["final"]["weights_sha256"] == uninterrupted("gapsl")[0]["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == uninterrupted("gapsl")[0].final.weights_sha256
 
 
 def test_how_often_it_checkpoints_does_not_make_it_another_run(uninterrupted, tmp_path):
     out = tmp_path / "run"
     gapsl.train(method="psl", out=out, stop=stop_after(2), **MIXED)
     result = gapsl.resume(out, checkpoint_every=1, keep_checkpoints=3)
-    assert result["final"]["weights_sha256"] == uninterrupted("psl")[0]["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == uninterrupted("psl")[0].final.weights_sha256
     assert [path.name for path in sorted(RunFolder.open(out).checkpoints.iterdir())] == [
         "round-000004", "round-000005", "round-000006",
     ]  # fmt: skip
@@ -117,7 +115,7 @@ def test_how_often_it_checkpoints_does_not_make_it_another_run(uninterrupted, tm
 def test_a_finished_run_s_result_is_returned_as_it_is(tmp_path):
     out = tmp_path / "run"
     result = gapsl.train(out=out, **QUICK)
-    assert timeless(gapsl.resume(out)) == timeless(json.loads(json.dumps(result)))
+    assert gapsl.resume(out) == result
 
 
 def test_the_record_that_a_crash_cut_short_is_trained_again(uninterrupted, tmp_path):
@@ -146,7 +144,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(uninterrup
         path.unlink()
     newest.rmdir()
     result = gapsl.resume(out)
-    assert result["final"]["weights_sha256"] == uninterrupted("psl")[0]["final"]["weights_sha256"]
+    assert result.final.weights_sha256 == uninterrupted("psl")[0].final.weights_sha256
 
 
 def test_another_seed_s_checkpoint_is_refused(tmp_path):

@@ -144,8 +144,8 @@ def test_frozen_devices_never_change(tmp_path):
 
 
 def traffic(method, rounds=10, **settings):
-    final = gapsl.train(**{**QUICK_RUN, "method": method, "rounds": rounds}, **settings)["final"]
-    return final["bytes_sent"], final["bytes_received"]
+    final = gapsl.train(**{**QUICK_RUN, "method": method, "rounds": rounds}, **settings).final
+    return list(final.bytes_sent.values()), list(final.bytes_received.values())
 
 
 QUICK_RUN = {**config_of().resolved()}
@@ -199,7 +199,7 @@ def test_an_excluded_device_keeps_weights_and_optimizer_state(optimizer, tmp_pat
         after = device_states(training, tmp_path / f"{t}-after")
         for device in range(5):
             assert after[device].pop("drawn") == before[device].pop("drawn") + 1
-            if device in outcome.details["kept"]:
+            if device in outcome.selection.kept:
                 stepped += 1
                 assert any(
                     name not in before[device] or not torch.equal(value, before[device][name])
@@ -216,7 +216,7 @@ def test_with_excluded_plain_everybody_steps(tmp_path):
     before = device_states(training, tmp_path / "before")
     (outcome,) = play_round(training, 1)
     after = device_states(training, tmp_path / "after")
-    assert len(outcome.details["kept"]) < 5
+    assert len(outcome.selection.kept) < 5
     for then, now in zip(before, after, strict=True):
         assert any(not torch.equal(t, model_state(then)[name]) for name, t in model_state(now).items())
 
@@ -341,8 +341,8 @@ def test_the_server_starts_on_a_device_s_activations_before_the_next_ones_are_th
 def test_curves_are_of_some_samples_and_the_end_of_all(validation):
     settings = {"method": "psl", "rounds": 4, "evaluate_every": 2, "validation": validation}
     few, whole = (trained(curve_samples=count, **settings) for count in (7, None))
-    shares = [entry["device_mean"] * 7 * 3 for entry in few.history]
+    shares = [entry.device_mean * 7 * 3 for entry in few.history]
     assert shares[0] == pytest.approx(round(shares[0])), "three devices, seven samples"
     assert len(few.history) == len(whole.history) == 2
-    assert few.history[-1]["device_mean"] == pytest.approx(whole.history[-1]["device_mean"])
+    assert few.history[-1].device_mean == pytest.approx(whole.history[-1].device_mean)
     same_state(server_state(few), server_state(whole))

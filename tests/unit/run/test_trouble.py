@@ -44,12 +44,12 @@ def run(method="psl", rounds=4, listener=None, **settings):
 def test_a_device_is_skipped_for_its_round_with_a_record_and_a_warning(method):
     listener = Listener()
     result = run(method, listener=listener, loss=failing({2}))
-    assert [record["skipped"] for record in listener.records] == [[], [BAD], [], []]
-    assert [sorted(record["losses"]) for record in listener.records][1] == [0, 2]
+    assert [record.skipped for record in listener.records] == [(), (BAD,), (), ()]
+    assert [sorted(record.losses) for record in listener.records][1] == [0, 2]
     assert len(listener.warnings) == 1
     assert "round 2" in listener.warnings[0]
     assert f"device {BAD}" in listener.warnings[0]
-    assert math.isfinite(result["final"]["test_loss"])
+    assert math.isfinite(result.final.test_loss)
 
 
 def test_where_no_device_is_finite_training_stops_and_says_where():
@@ -108,7 +108,7 @@ def test_one_bad_batch_among_a_round_s_good_ones_stops_nobody(method):
 
     listener = Listener()
     assert run(method, loss=loss, listener=listener) is not None
-    assert listener.records[0]["skipped"] == [0]
+    assert listener.records[0].skipped == (0,)
     assert len(listener.warnings) == 1
 
 
@@ -117,8 +117,8 @@ def test_a_record_s_angles_are_between_the_devices_it_has_losses_of(method):
     listener = Listener()
     run(method, rounds=3, loss=failing(range(1, 99)), listener=listener, angles="all")
     for record in listener.records:
-        assert sorted(record["losses"]) == [0, 2]
-        assert [len(row) for row in record["angles"]] == [2, 2]
+        assert sorted(record.losses) == [0, 2]
+        assert record.angles.devices == (0, 2) and [len(row) for row in record.angles.above] == [1, 0]
 
 
 def test_records_are_strict_json_whatever_the_numbers(tmp_path):

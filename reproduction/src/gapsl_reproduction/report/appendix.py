@@ -1,0 +1,173 @@
+"""The appendix: claims one by one, every cell, learning rates, settings, failed runs, commits, machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gapsl.run.config import flat
+from gapsl_reproduction.catalogue import LINES
+from gapsl_reproduction.report.claims import CLAIMS
+from gapsl_reproduction.report.frame import Evidence, line_name
+from gapsl_reproduction.report.markdown import bullets, paragraphs, table
+from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
+from gapsl_reproduction.report.stats import spread
+from gapsl_reproduction.report.verdicts import RULE, Claim, State, Verdict, judge
+from gapsl_reproduction.store import Result
+from gapsl_reproduction.tuning import SEED, ranked, trials
+
+COMMIT = 10  # letters of a commit that are shown
+ROWS = (("gapsl", "gapsl"), ("commit", "commit"), ("torch", "torch"), ("Python", "python"),
+        ("processor", "processor"), ("device", "device"))  # fmt: skip
+
+
+def appendix(evidence: Evidence, page: str) -> str:
+    """Return the appendix of a page."""
+    parts = [
+        f"# Results: appendix\n\nOf [the results]({page}), written with them. {evidence.scale.model}, scale "
+        f"`{evidence.scale.name}`: {evidence.scale.summary}.",
+        claims(evidence),
+        cells(evidence),
+        rates(evidence),
+        settings(evidence),
+        failed(evidence),
+        made(evidence),
+    ]
+    return paragraphs(*parts) + "\n"
+
+
+def claims(evidence: Evidence) -> str:
+    """Return every claim that something is known of, with its comparisons; the others in one list."""
+    parts, unknown = [], []
+    for title, group in (
+        ("What we ask of the recommended settings", PROMISE),
+        ("What their parts contribute", QUESTIONS),
+        ("The paper's claims", CLAIMS),
+    ):
+        found = [judge(claim, evidence) for claim in group]
+        shown = [each for each in found if each.verdict is not Verdict.MISSING]
+        unknown += [each.claim for each in found if each.verdict is Verdict.MISSING]
+        if shown:
+            parts.append(f"### {title}")
+        for each in shown:
+            measured = [part for part in each.parts if part.state is not State.MISSING]
+            parts.append(f"**{_says(each.claim)}**: *{each.words}*.")
+            parts.append(bullets(f"{part.state.value}: {part.text}" for part in measured))
+    if unknown:
+        parts.append("Not measured: " + "; ".join(_says(claim) for claim in unknown) + ".")
+    return paragraphs("## Claims", RULE, *parts)
+
+
+def _says(claim: Claim) -> str:
+    return claim.says + (f" ({claim.where})" if claim.where else "")
+
+
+def cells(evidence: Evidence) -> str:
+    """Return the accuracy of every line under every condition that was run."""
+    done = evidence.frame[evidence.frame["state"] != "missing"]
+    if done.empty:
+        return ""
+    rows = []
+    for line, condition in dict.fromkeys((each.cell.line, each.cell.condition) for each in evidence.plan):
+        values = evidence.values(line, condition)
+        stored = evidence.stored.get((line, condition), {})
+        if stored:
+            worst = evidence.values(line, condition, "worst")
+            together = evidence.values(line, condition, "ensemble")
+            bad = len(stored) - len(values)
+            rows.append(
+                [line_name(line), condition, spread(values), spread(worst), spread(together), str(bad or "")]
+            )
+    headings = [evidence.scale.model, "condition", "devices %", "worst device %", "ensemble %", "failed"]
+    return paragraphs("## Every cell", table(headings, rows, left=2))
+
+
+def rates(evidence: Evidence) -> str:
+    """Return what every trial reached, and what was chosen."""
+    parts = []
+    for name, workload in evidence.scale.workloads.items():
+        rows = []
+        for line, found in LINES.items():
+            if found.tuned_as or not workload.rates:
+                continue
+            tried = trials(workload, line)
+            if not any(evidence.results(run.key) for run in tried.values()):
+                continue
+            best = next(iter(ranked(tried, evidence.results) or ()), None)
+            for candidate, run in tried.items():
+                result = evidence.results(run.key)
+                choice = ", ".join(f"{k}={v}" for k, v in flat(found.choices[candidate.choice]).items())
+                reached = _reached(result)
+                rows.append(
+                    [
+                        line_name(line),
+                        f"{candidate.rates.device:g} / {candidate.rates.server:g}",
+                        choice,
+                        f"**{reached}**" if candidate == best else reached,
+                    ]
+                )
+        if rows:
+            shorter = ", ".join(f"`{k}={v}`" for k, v in flat(workload.trial).items())
+            parts += [
+                f"`{name}`, {evidence.scale.model}: trials with seed {SEED} and {shorter}; accuracy on the "
+                "validation split in %, the one that is chosen in bold. Ablations have the rates of what "
+                "they are an ablation of. `frozen` has no rate of its devices.",
+                table(["line", "device / server", "choice", "validation %"], rows, left=3),
+            ]
+    return paragraphs("## Learning rates", *parts) if parts else ""
+
+
+def _reached(result: Result | None) -> str:
+    if result is None:
+        return "–"
+    return "failed" if "failed" in result else f"{100 * result['final']['validation']['device_mean']:.1f}"
+
+
+def settings(evidence: Evidence) -> str:
+    """Return what all runs of a workload share."""
+    parts = []
+    for name, workload in evidence.scale.workloads.items():
+        rows = [[f"`{key}`", f"`{value}`"] for key, value in flat(workload.settings).items()]
+        parts += [f"`{name}`:", table(["setting", "value"], rows, left=2)]
+    return paragraphs("## Settings", *parts)
+
+
+def failed(evidence: Evidence) -> str:
+    """Return the runs that failed, and why."""
+    items = [
+        f"{line_name(line)}, {condition}, seed {seed}, round {result['rounds']}: {result['failed']}"
+        for (line, condition), runs in evidence.stored.items()
+        for seed, result in runs.items()
+        if "failed" in result
+    ]
+    why = "They are missing in tables and figures, and count as guessing where faulty devices are compared."
+    return paragraphs("## Failed runs", why, bullets(items)) if items else ""
+
+
+def made(evidence: Evidence) -> str:
+    """Return with what the results were computed, and how long it took."""
+    cells = {run["key"]: run for runs in evidence.stored.values() for run in runs.values()}
+    found = list({**cells, **evidence.trials}.values())
+    if not found:
+        return ""
+    hours = sum(result["elapsed"] for result in found) / 3600
+    dates = sorted(str(result["made"]["started"])[:10] for result in found)
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    lines = [f"{len(found)} runs, trials included, begun {span}; {hours:.1f} hours of one core"]
+    lines += [f"{title}: {tally(result['made'].get(name) for result in found)}" for title, name in ROWS]
+    return paragraphs("## Computed with", bullets(lines))
+
+
+def tally(values: Iterable[object]) -> str:
+    """Return different values, with how many runs have each where there are several."""
+    counts = Counter("unknown" if value is None else short(str(value)) for value in values)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{value} ({count} runs)" for value, count in sorted(counts.items()))
+
+
+def short(value: str) -> str:
+    """Return a commit's first letters, anything else as it is."""
+    commit, plus, changes = value.partition("+")
+    is_commit = len(commit) == 40 and all(letter in "0123456789abcdef" for letter in commit)
+    return f"`{commit[:COMMIT]}`" + (f" with {changes}" if plus else "") if is_commit else value

@@ -1,0 +1,87 @@
+"""What was found, in six sentences, and whether the models are trained well enough to conclude anything."""
+
+from __future__ import annotations
+
+from gapsl.run.config import make_config
+from gapsl_reproduction.report.figures import ORDER
+from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
+from gapsl_reproduction.report.markdown import listed, paragraphs, table
+from gapsl_reproduction.report.promise import PAPERS_LEAD
+from gapsl_reproduction.report.stats import Values, mean, minus, signed, told
+
+CENTRAL, EVEN, GAIN = 85.0, 80.0, 2.0  # the entry condition: at least, at least, at most
+
+
+def findings(evidence: Evidence) -> list[str]:
+    """Return what was found, each sentence if there are the runs for it."""
+    centres = {line: mean(evidence.values(line)) for line in ORDER}
+    known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
+    reached = ", ".join(f"{line_name(line)} {value:.1f}" for value, line in known)
+    leads = {line: evidence.lead("recommended", line) for line in ("sfl", "frozen", "psl", "central")}
+    even = {line: evidence.lead(line, "psl", IID) for line in ("recommended", "gapsl", "sfl", "frozen")}
+    gapsl = {
+        "with rates of its own": evidence.lead("gapsl", "psl"),
+        "at the paper's rates": evidence.lead("gapsl", "psl", PAPER_RATES),
+    }
+    kept = mean(evidence.values("gapsl", SKEWED, "kept"))
+    devices = make_config(evidence.scale.workloads["cifar10"].settings).devices
+    equal = minus(evidence.values("recommended"), evidence.values("frozen", LONGER))
+    found = {
+        f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % are: {reached}.": known,
+        f"The recommended settings, which average nothing, minus others, in points: {each(leads)}.": any(
+            leads.values()
+        ),
+        f"GAPSL minus PSL is {_ways(gapsl)}; in the paper {signed(PAPERS_LEAD)}.": any(gapsl.values()),
+        f"GAPSL keeps {kept or 0:.1f} of {devices} devices a round: it learns from "
+        f"{100 * (kept or 0) / devices:.0f} % of the samples that PSL learns from in as many rounds.": kept,
+        f"On IID data, methods minus PSL: {each(even)}.": any(even.values()),
+        "For equal bytes (frozen trains twice as long, since nothing is sent back to it) recommended minus "
+        f"frozen is {told(equal)}.": equal,
+    }
+    return [sentence for sentence, there in found.items() if there]
+
+
+def each(differences: dict[str, Values]) -> str:
+    """Return the differences to lines, or of lines, that are known."""
+    return listed([f"{line_name(line)} {told(own)}" for line, own in differences.items() if own])
+
+
+def _ways(differences: dict[str, Values]) -> str:
+    return listed([f"{told(own)} {how}" for how, own in differences.items() if own])
+
+
+def entry(evidence: Evidence) -> str:
+    """Return whether the entry condition is met, with the shortfall."""
+    even = {line: value for line in ("psl", "sfl") if (value := mean(evidence.values(line, IID))) is not None}
+    best = max(even, key=lambda line: even[line]) if even else ""
+    rows = [
+        _row("central", mean(evidence.values("central")), CENTRAL),
+        _row(f"the better of PSL and SFL on IID data ({line_name(best)})", even.get(best), EVEN),
+    ]
+    for line in ("psl", "sfl", "frozen", "recommended"):
+        gain = mean(minus(evidence.values(line, LONGER), evidence.values(line)))
+        rows.append(_row(f"gain of {line_name(line)} from twice the length", gain, GAIN, most=True))
+    known = [row for row in rows if row is not None]
+    if not known:
+        return ""
+    short = any(row[-1] != "–" for row in known)
+    met = "**not met**" if short else "met" if len(known) == len(rows) else "met as far as it was measured"
+    return paragraphs(
+        "## Trained enough?",
+        f"The entry condition (`central` at least {CENTRAL:g} %, the better of PSL and SFL on IID data at "
+        f"least {EVEN:g} %, twice the length, with a schedule of its own, gains at most {GAIN:g}) is {met}.",
+        table([evidence.scale.model, "wanted", "reached", "short by"], known),
+    )
+
+
+def _row(name: str, value: float | None, limit: float, *, most: bool = False) -> list[str] | None:
+    if value is None:
+        return None
+    short = round(value - limit if most else limit - value, 1)
+    reached = signed(value) if most else f"{value:.1f}"
+    return [
+        name,
+        f"at {'most' if most else 'least'} {limit:g}",
+        reached,
+        f"{short:.1f}" if short > 0 else "–",
+    ]

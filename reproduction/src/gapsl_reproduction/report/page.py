@@ -1,0 +1,203 @@
+"""The page of findings: what was compared at which scale, one table, three figures, and what follows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from gapsl.analysis.plots import figure
+from gapsl.common.errors import InputError
+from gapsl.common.files import write_text
+from gapsl.run.config import make_config
+from gapsl_reproduction import paper
+from gapsl_reproduction.catalogue import EXPERIMENTS
+from gapsl_reproduction.report.appendix import appendix
+from gapsl_reproduction.report.claims import CLAIMS
+from gapsl_reproduction.report.costs import costs
+from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
+from gapsl_reproduction.report.findings import entry, findings
+from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
+from gapsl_reproduction.report.markdown import bullets, paragraphs, table
+from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
+from gapsl_reproduction.report.stats import mean, spread
+from gapsl_reproduction.report.verdicts import State, Verdict, judge
+
+APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling
+FEW = 4  # names in a list of what was not run
+ORACLES = Path("tests") / "unit" / "alignment"
+COLUMNS = (
+    (SKEWED, SKEWED),
+    ("IID", IID),
+    (f"{SKEWED}, {PAPER_RATES}", PAPER_RATES),
+    (f"{SKEWED}, {LONGER}", LONGER),
+)
+PRINTED = {SKEWED: "non-iid", IID: "iid"}
+LEGEND = (
+    "Test accuracy in %: the mean over the devices, then mean ± standard deviation over (so many) seeds. In "
+    f"brackets the ensemble of the devices where it is more than {APART:g} points away. Bold: the highest, "
+    "`central` aside, which has all data in one place. `frozen`: PSL whose client-side models stay as they "
+    "begin. *paper*: what the paper prints, for VGG-16 at full width."
+)
+
+
+def write_report(evidence: Evidence, figures: Path, path: Path, warn: Callable[[str], None]) -> list[str]:
+    """Write figures, page and appendix, and return the figures' names.
+
+    Where nothing can be drawn the page is written without figures: the numbers took longer than a picture.
+    """
+    drawn: list[str] = []
+    try:
+        figure(1, 1)
+    except InputError as error:
+        warn(f"the page is written without figures: {error}")
+    else:
+        drawn = draw_all(evidence, figures)
+
+    def seen(there: Path) -> str:
+        return Path(os.path.relpath(there.resolve(), path.parent.resolve())).as_posix()
+
+    beside = path.with_name(f"{path.stem}-appendix{path.suffix}")
+    name = ORACLES.as_posix()
+    oracles = f"[{name}]({seen(ORACLES)})" if ORACLES.is_dir() else f"`{name}`"
+    pictures = {name: f"{seen(figures)}/{name}.png" for name in drawn}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, page(evidence, pictures, beside.name, oracles))
+        write_text(beside, appendix(evidence, path.name))
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another --page") from None
+    return drawn
+
+
+def page(evidence: Evidence, pictures: Mapping[str, str], beside: str, oracles: str) -> str:
+    """Return the page, with the figures, its appendix and our oracles as they are seen from it."""
+    shown = {name: f"![{FIGURES[name][0]}]({path})" for name, path in pictures.items()}
+    checked = (
+        "Whether this is a finding or a mistake of ours: LGI, GDA and the regulariser are held to oracles "
+        f"written from the paper's equations, in {oracles}."
+    )
+    found = findings(evidence)
+    parts = [
+        "# Results",
+        introduction(evidence, beside),
+        *(["## Findings", bullets(found)] if found else []),
+        shown.get("curves", ""),
+        entry(evidence),
+        accuracy_table(evidence),
+        shown.get("methods", ""),
+        *(["## GAPSL, understood", shown["gapsl"], checked] if "gapsl" in shown else []),
+        verdicts(evidence, beside) if evidence.count else "",
+        costs(evidence, ORDER),
+        not_run(evidence),
+    ]
+    return paragraphs(*parts) + "\n"
+
+
+def introduction(evidence: Evidence, beside: str) -> str:
+    """Say what was compared at which scale, and how much of it is there."""
+    scale = evidence.scale
+    config = make_config(scale.workloads["cifar10"].settings)
+    length = f"{config.rounds:,} rounds" if config.rounds else f"{config.epochs} epochs"
+    samples = f"{config.train_samples:,}" if config.train_samples else "all"
+    there = (
+        f"{evidence.count} of {len(evidence.frame)} runs are there."
+        if evidence.count
+        else "No run is there yet."
+    )
+    return paragraphs(
+        f"**{title(evidence)}**: {samples} training images, {config.devices} devices, mini-batches of "
+        f"{config.batch_size}, {length}. This is scale `{scale.name}`: {scale.summary}.",
+        f"{there} Every method has its learning rates from the same candidates, chosen on a validation split "
+        f"at alpha 0.1 ({len(evidence.trials)} trials so far); *the paper's rates* are the same for all. "
+        f"`gapsl reproduce --report-only --scale {scale.name}` writes this page and [its appendix]({beside}) "
+        "from the stored results; no number is put in by hand.",
+    )
+
+
+def accuracy_table(evidence: Evidence) -> str:
+    """Return the table of accuracies: methods by condition, without what is empty."""
+    columns = [(name, at) for name, at in COLUMNS if any(at == own for _, own in evidence.stored)]
+    best = {at: highest(evidence, at) for _, at in columns}
+    printed = [paper.ACCURACY["cifar10", PRINTED[at]] for _, at in columns if at in PRINTED]
+    rows = []
+    for line in (*ORDER, "sfl every round"):
+        cells = [accuracy(evidence, line, at, bold=best[at] == line) for _, at in columns]
+        if any(cells):
+            papers = [f"{row[line]:.1f}" if line in row else "" for row in printed]
+            rows.append([line_name(line), *cells, *papers])
+    if not rows:
+        return ""
+    headings = [evidence.scale.model, *(name for name, _ in columns)]
+    headings += [f"paper, {name}" for name, at in columns if at in PRINTED]
+    return paragraphs("## Accuracy", LEGEND, table(headings, rows))
+
+
+def highest(evidence: Evidence, condition: str) -> str | None:
+    """Return the line with the highest mean; what needs all data in one place does not compete."""
+    found = {line: mean(evidence.values(line, condition)) for line in ORDER if line != "central"}
+    known = {line: value for line, value in found.items() if value is not None}
+    return max(known, key=lambda line: known[line]) if len(known) > 1 else None
+
+
+def accuracy(evidence: Evidence, line: str, condition: str, *, bold: bool = False) -> str:
+    """Return the accuracy of a line, with that of the ensemble behind it where the two are far apart."""
+    values = evidence.values(line, condition)
+    failed = sum("failed" in run for run in evidence.stored.get((line, condition), {}).values())
+    bad = [f"{failed} failed"] if failed else []
+    if not values:
+        return "".join(bad)
+    told = f"**{spread(values)}**" if bold else spread(values)
+    together = mean(evidence.values(line, condition, "ensemble"))
+    if together is not None and abs(together - (mean(values) or 0.0)) > APART:
+        told += f" [{together:.1f}]"
+    return ", ".join([told, *bad])
+
+
+def verdicts(evidence: Evidence, beside: str) -> str:
+    """Return the verdicts that are decided, and how many are not."""
+    judged = [judge(claim, evidence) for claim in (*PROMISE, *QUESTIONS, *CLAIMS)]
+    rows = [
+        [
+            each.claim.says,
+            each.claim.where or "ours, of recommended",
+            each.words,
+            "; ".join(part.text for part in each.parts if part.state in (State.SO, State.NOT_SO)),
+        ]
+        for each in judged
+        if each.verdict.decided
+    ]
+    open_ = sum(each.verdict is Verdict.UNDECIDED for each in judged)
+    missing = sum(each.verdict is Verdict.MISSING for each in judged)
+    return paragraphs(
+        "## Verdicts",
+        table(["claim", "where", evidence.scale.model, "by"], rows, left=4)
+        if rows
+        else "None is decided yet.",
+        f"Of {len(judged)} claims {open_} are undecided and {missing} are not measured: "
+        f"[one by one]({beside}#claims), with the rule.",
+    )
+
+
+def not_run(evidence: Evidence) -> str:
+    """Return one list of what was not run."""
+    missing = evidence.frame.index[evidence.frame["state"] == "missing"]
+    items = []
+    for experiment in EXPERIMENTS.values():
+        blocks = [(block, group) for block in experiment.blocks for group in block.groups]
+        absent = {group for _, group in blocks if group not in evidence.scale.groups}
+        own = {
+            (line, at) for block, group in blocks for at in evidence.conditions(group) for line in block.lines
+        }
+        cells = [cell for cell in missing if cell[:2] in own]
+        parts = [f"{len(cells)} runs ({some(line_name(c[0]) for c in cells)}; {some(c[1] for c in cells)})"]
+        parts = (parts if cells else []) + [f"{group} is not part of this scale" for group in sorted(absent)]
+        if parts:
+            items.append(f"`{experiment.name}`, {experiment.title}: {'; '.join(parts)}")
+    return paragraphs("## Not run", bullets(items)) if items else ""
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of several names, each once."""
+    found = list(dict.fromkeys(names))
+    return ", ".join(found[:FEW]) + (", ..." if len(found) > FEW else "")

@@ -1,0 +1,159 @@
+"""The page, its appendix and figures: equal to the results, the scale everywhere, nothing empty."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from gapsl_reproduction.catalogue import EXPERIMENTS
+from gapsl_reproduction.plan import Cell, wanted
+from gapsl_reproduction.report.appendix import appendix
+from gapsl_reproduction.report.figures import FIGURES, draw_all
+from gapsl_reproduction.report.frame import SKEWED, Evidence
+from gapsl_reproduction.report.page import page, write_report
+from gapsl_reproduction.scales import SCALES, SMOKE, STANDARD
+from gapsl_reproduction.store import Store
+from made_up import Made
+
+ROOT = Path(__file__).parents[2]
+LEVEL = {"central": 80.0, "recommended": 70.0, "frozen": 60.0, "sfl": 65.0, "gapsl": 40.0, "psl": 45.0}
+PICTURES = {name: f"{name}.png" for name in FIGURES}
+
+
+def level(cell: Cell) -> float | None:
+    if cell.line == "epsl":
+        return None
+    longer = 3.3 if cell.condition == "twice as long" else 0.0
+    return LEVEL.get(cell.line, 30.0) + longer + cell.seed
+
+
+@cache
+def core() -> Evidence:
+    return Made(STANDARD).fill(level, "core").evidence()
+
+
+@cache
+def text() -> str:
+    return page(core(), PICTURES, "appendix.md", "`tests`")
+
+
+def test_the_scale_is_in_the_first_lines_in_every_table_and_in_the_first_finding() -> None:
+    lines = text().splitlines()
+    assert lines[2].startswith("**CIFAR-10, VGG-16 at 1/4 width**: all training images, 10 devices")
+    heads = [line for line, below in pairwise(lines) if below.startswith("| ---")]
+    assert len(heads) == 4 and all("VGG-16 at 1/4 width" in head for head in heads)
+    assert "(alpha 0.1, VGG-16 at 1/4 width)" in text()
+
+
+def test_numbers_are_those_of_the_results() -> None:
+    assert "| recommended | **71.0 ± 1.0 (3)** [79.0] |" in text()
+    assert "| SFL | 66.0 ± 1.0 (3) |" in text() and "| 60.7 | 86.2 |" in text()
+    assert "| central | 80.0 (1) | 80.0 (1) |" in text(), "all data in one place, IID or not"
+    assert "1 failed" in text()
+    assert "minus others, in points: SFL +5.0 (+5.0 to +5.0; 3 seeds), frozen +10.0" in text()
+    assert "GAPSL minus PSL is −5.0 (−5.0 to −5.0; 3 seeds) with rates of its own and" in text()
+    assert "recommended minus frozen is +6.7 (1 seed)" in text()
+    assert "keeps 5.5 of 10 devices" in text()
+
+
+def test_the_entry_condition_is_printed_with_the_shortfall() -> None:
+    assert "is **not met**" in text()
+    assert "| central | at least 85 | 80.0 | 5.0 |" in text()
+    assert "| the better of PSL and SFL on IID data (SFL) | at least 80 | 65.0 | 15.0 |" in text()
+    assert "| gain of frozen from twice the length | at most 2 | +3.3 | 1.3 |" in text()
+    good = Made(STANDARD).fill(lambda cell: 90.0, "core").evidence()
+    assert "gains at most 2) is met.\n" in page(good, {}, "", "")
+
+
+def test_verdicts_are_the_decided_ones_and_the_rest_is_counted() -> None:
+    assert "| Above SFL | ours, of recommended | holds | recommended above SFL: +5.0 (" in text()
+    assert "| GAPSL has the highest accuracy on skewed labels | Table I, Fig. 15 | does not hold |" in text()
+    verdicts = text().partition("## Verdicts")[2].partition("## Costs")[0]
+    assert "undecided |" not in verdicts and "not measured |" not in verdicts
+    assert re.search(r"Of \d+ claims \d+ are undecided and \d+ are not measured: \[one by one\]", verdicts)
+
+
+def test_costs_are_counted_and_measured() -> None:
+    assert "| recommended | 28.20 | 28.20 | 37.2 | 81.4 | 24 |" in text()
+    assert "| frozen | 28.20 | 0.00 | 12.7 | 81.4 | 24 |" in text(), "frozen models need no backward pass"
+    assert "| central | – | – |" in text()
+
+
+def test_what_was_not_run_is_one_list_at_the_end_and_nothing_empty_is_shown() -> None:
+    before, _, rest = text().partition("## Not run\n\n")
+    assert all(line.startswith("- `") for line in rest.strip().splitlines())
+    assert "- `table2`, accuracy by number of devices, IID and not: 20 runs (" in rest
+    assert "cifar100 is not part of this scale" in rest and "`protocol`" not in rest
+    assert "not measured yet" not in before and "| – | – | – |" not in before
+    everything = Made(SMOKE).fill(lambda cell: 50.0).evidence()
+    assert "## Not run" not in page(everything, PICTURES, "", "")
+
+
+def test_with_nothing_the_page_says_so_in_a_line() -> None:
+    empty = page(Evidence(STANDARD, lambda key: None), {}, "a.md", "")
+    assert "No run is there yet." in empty and empty.count("## ") == 1 and "## Not run" in empty
+    few = page(Made(STANDARD).fill(level, "protocol").evidence(), {}, "a.md", "")
+    assert "4 of 119 runs are there." in few
+    assert "## Trained enough?" not in few and "| alpha 0.1, the paper's rates |" in few
+
+
+def test_the_appendix_has_claims_cells_rates_failures_and_what_made_them() -> None:
+    found = appendix(core(), "results.md")
+    assert "**Above SFL**: *holds*." in found and "- yes: recommended above SFL: +5.0" in found
+    assert "Not measured: " in found and "; GAPSL has the highest accuracy on CIFAR-100 (Table I)" in found
+    assert "| recommended | alpha 0.1 | 71.0 ± 1.0 (3) |" in found
+    assert re.search(r"\| SFL \| 0.01 / 0.01 \| sfl.interval=5 \| \*\*\d+\.\d\*\* \|", found)
+    assert "EPSL, alpha 0.1, seed 0, round 7: no device has a finite loss" in found
+    assert "- commit: `0000000000`" in found and "- processor: a processor" in found
+    assert "| `batch_size` | `32` |" in found
+
+
+def test_every_figure_is_drawn_and_none_without_results(tmp_path: Path) -> None:
+    assert draw_all(core(), tmp_path) == list(FIGURES)
+    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in FIGURES)
+    assert draw_all(Evidence(STANDARD, lambda key: None), tmp_path) == []
+    assert list(tmp_path.iterdir()) == [], "what has nothing to show any more is removed"
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_page_of_every_scale_can_be_written(tmp_path: Path, name: str) -> None:
+    made = Made(SCALES[name]).fill(level, "protocol", "length" if name == "full" else "core")
+    write_report(made.evidence(), tmp_path / "figures", tmp_path / "results.md", pytest.fail)
+    for found in ("results.md", "results-appendix.md"):
+        assert SCALES[name].model in (tmp_path / found).read_text("utf-8")
+
+
+def test_the_committed_page_is_that_of_the_committed_results(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    stored = Store(ROOT / "results" / "standard", warn=pytest.fail)
+    docs = ROOT / "docs"
+    evidence = Evidence(STANDARD, stored.get)
+    drawn = [name for name in FIGURES if (stored.folder / "figures" / f"{name}.png").is_file()]
+    pictures = {name: f"../results/standard/figures/{name}.png" for name in drawn}
+    oracles = "[tests/unit/alignment](../tests/unit/alignment)"
+    written = (docs / "results.md").read_text("utf-8")
+    assert written == page(evidence, pictures, "results-appendix.md", oracles), (
+        "write it with: gapsl reproduce --report-only"
+    )
+    assert (docs / "results-appendix.md").read_text("utf-8") == appendix(evidence, "results.md")
+    assert set(drawn) == set(draw_all(evidence, tmp_path)), "the figures are those of the results, too"
+    assert not stored.others({each.run.key for each in evidence.plan} | _trials(evidence))
+
+
+def _trials(evidence: Evidence) -> set[str]:
+    found = wanted(EXPERIMENTS.values(), evidence.scale, evidence.results)
+    return {run.key for run in found.runs}
+
+
+def test_a_frame_has_a_row_a_cell() -> None:
+    frame = core().frame
+    assert len(frame) == 119 and frame["state"].value_counts().to_dict() == {
+        "missing": 85,
+        "done": 31,
+        "failed": 3,
+    }
+    row = frame.loc[("recommended", SKEWED, 1)]
+    assert (row["accuracy"], row["sent"], row["received"]) == (71.0, 28_200.0, 28_200.0)

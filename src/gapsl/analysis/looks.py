@@ -1,0 +1,43 @@
+"""The name and the colour of a method, the same in every table and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# Okabe and Ito's colours: told apart by everybody.
+BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, OLIVE = COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933",
+)  # fmt: skip
+GREY = "#777777"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method appears: its name in print, its colour, its marker."""
+
+    name: str
+    colour: str
+    marker: str = "o"
+
+
+LOOKS: Mapping[str, Look] = {
+    "gapsl": Look("GAPSL", BLUE, "o"),
+    "sfl": Look("SFL", GREEN, "s"),
+    "epsl": Look("EPSL", PINK, "^"),
+    "vanilla": Look("vanilla SL", OLIVE, "v"),
+    "psl": Look("PSL", ORANGE, "D"),
+    "frozen": Look("frozen", SKY, "P"),
+    "central": Look("central", BLACK, "X"),
+    "recommended": Look("recommended", VERMILION, "*"),
+}
+
+
+def looks_of(labels: Iterable[str]) -> dict[str, Look]:
+    """Return how each label of a figure looks; what is not a known method gets a colour that is left."""
+    found = {label: LOOKS.get(label) for label in labels}
+    taken = {look.colour for look in found.values() if look is not None}
+    left = [colour for colour in COLOURS if colour not in taken] or [GREY]
+    others = [label for label, look in found.items() if look is None]
+    new = {label: Look(label, left[i % len(left)]) for i, label in enumerate(others)}
+    return {label: look or new[label] for label, look in found.items()}

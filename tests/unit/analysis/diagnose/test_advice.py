@@ -1,0 +1,133 @@
+"""Advice: every setting exists, and none is given where it is followed already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from constructed import GAPSL, ONE_CLASS_EACH, changed, healthy
+
+from gapsl.analysis.diagnose import Advice, Run, advice
+from gapsl.run.config import make_config, merge, parse_assignment, preset
+
+EVERY: dict[str, Callable[[Run], tuple[Advice, ...]]] = {
+    "recommended": advice.recommended,
+    "other_methods": advice.other_methods,
+    "keep_more": advice.keep_more,
+    "slower": advice.slower,
+    "slower_devices": advice.slower_devices,
+    "faster": advice.faster,
+    "clip": advice.clip,
+    "larger_batches": advice.larger_batches,
+    "longer": advice.longer,
+    "evaluate_less": advice.evaluate_less,
+    "cheaper_penalty": advice.cheaper_penalty,
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_advised_can_be_set(name: str) -> None:
+    given = EVERY[name](healthy(ONE_CLASS_EACH, method="gapsl", gapsl=GAPSL))
+    assert given
+    for piece in given:
+        make_config(merge(*(parse_assignment(setting) for setting in piece.settings)))
+        assert len(piece.effect) <= 52, "with the longest setting it fills a line of 80 columns"
+
+
+def averaging(method: str) -> Run:
+    """A run that averages every 8 rounds."""
+    return changed(healthy(method=method), lambda r: {"averaged": r.round % 8 == 0})
+
+
+def test_averaging_less_can_be_set_where_there_is_an_interval() -> None:
+    (piece,) = advice.average_less(averaging("sfl"))
+    assert piece.name == "sfl.interval=16"
+    make_config(parse_assignment(piece.name))
+    assert advice.average_less(averaging("psl")) == ()
+
+
+def test_what_is_followed_already_is_not_advised() -> None:
+    assert advice.slower_devices(healthy(method="frozen")) == ()
+    assert [a.name for a in advice.other_methods(healthy(method="sfl"))] == ["method=frozen"]
+    assert [a.name for a in advice.other_methods(healthy(method="frozen"))] == ["method=sfl"]
+    assert advice.keep_more(healthy(method="gapsl", gapsl={**GAPSL, "exclusion": "none"})) == ()
+    assert advice.cheaper_penalty(healthy(method="gapsl", gapsl={**GAPSL, "penalty": "finite"})) == ()
+    assert [a.name for a in advice.faster(healthy(method="frozen"))] == ["server_optimizer.lr=1"]
+
+
+def test_of_a_method_that_is_not_known_here_nothing_of_its_own_is_advised() -> None:
+    run = averaging("mine")
+    for find in (advice.keep_more, advice.cheaper_penalty, advice.average_less):
+        assert find(run) == ()
+
+
+def advised(**settings: Any) -> dict[str, Any]:
+    """What of the preset a run with these settings is advised to set."""
+    found = advice.recommended(healthy(ONE_CLASS_EACH, **settings))
+    return merge(*(parse_assignment(setting) for piece in found for setting in piece.settings))
+
+
+def test_under_label_skew_the_preset_is_advised_by_its_name_and_by_what_it_sets() -> None:
+    (piece,) = advice.recommended(healthy(ONE_CLASS_EACH, method="gapsl", gapsl=GAPSL))
+    assert piece.name == "preset recommended"
+    everything = advised(method="gapsl", gapsl=GAPSL, reduction="sum", probe_pull=0.5)
+    assert everything == preset("recommended")
+    assert advice.recommended(healthy()) == (), "labels are the same everywhere"
+    assert advice.recommended(replace(healthy(), labels=None)), "labels may differ"
+    assert advised(custom={"loss": "own"}) == {}, "which may be no cross-entropy"
+    assert advised(method="central") == {}
+
+
+def test_of_the_preset_only_what_is_not_on_is_advised() -> None:
+    whole = preset("recommended")
+    assert advised(**whole) == {}
+    assert advised(**merge(whole, {"probes": 0})) == {"probes": 2}
+    assert advised(**merge(whole, {"probe_steps": 0})) == {"probe_steps": 4}, "a pull is weaker"
+    assert advised(**merge(whole, {"probe_leaders": 1.0})) == {"probe_leaders": 0.5}, "noise would lead"
+    assert advised(**merge(whole, {"calibration_for": "both"})) == {"calibration_for": "devices"}
+    others = {
+        "method": "gapsl",
+        "probes": 4,
+        "probe_steps": 8,
+        "probe_leaders": 0.7,
+        "device_optimizer": {"lr": 1e-4},
+    }
+    assert advised(**merge(whole, others)) == {}, "all corrections are on, the rest is a choice"
+
+
+def test_nothing_of_the_preset_is_advised_that_a_run_would_refuse_or_not_use() -> None:
+    for settings in ({"norm": "batch"}, {"custom": {"dataset": "tuple"}}, {"custom": {"model": "Mine"}}):
+        assert advised(**settings) == {k: v for k, v in advised().items() if not k.startswith("probe")}
+    assert "device_optimizer" not in advised(device_optimizer={"name": "adamw", "lr": 1e-4})
+    losses = {"calibration": "prior", "calibration_for": "devices", "balance": "classes"}
+    for method in ("sfl", "vanilla"):
+        assert advised(method=method) == losses
+    assert advised(method="frozen") == {"balance": "classes"}
+    both = advised(method="frozen", calibration="prior")
+    assert both == {"calibration_for": "devices", "balance": "classes"}, "balance alone would be refused"
+
+
+@pytest.mark.parametrize(
+    ("eta", "advised"),
+    [
+        (0.5, ["gapsl.eta=0", "gapsl.exclusion=none"]),
+        (-0.7, ["gapsl.eta=-1", "gapsl.exclusion=none"]),
+        (-1.0, ["gapsl.exclusion=none"]),
+    ],
+)
+def test_eta_is_lowered_until_there_is_nothing_left_to_lower(eta: float, advised: list[str]) -> None:
+    run = healthy(method="gapsl", gapsl={**GAPSL, "eta": eta})
+    assert [a.name for a in advice.keep_more(run)] == advised
+
+
+def test_a_fixed_threshold_does_not_listen_to_eta() -> None:
+    run = healthy(method="gapsl/fixed-threshold", gapsl=GAPSL)
+    assert [a.name for a in advice.keep_more(run)] == ["gapsl.exclusion=none"]
+
+
+def test_nothing_is_advised_that_needs_labels_which_stay_on_the_devices() -> None:
+    run = healthy(ONE_CLASS_EACH, labels="device")
+    assert advice.recommended(run) == ()
+    assert advice.other_methods(run) == ()
