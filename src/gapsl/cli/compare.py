@@ -55,6 +55,7 @@ def compare(
     config: running.ConfigFile = None,
     preset: running.Preset = None,
     set_: running.Assignments = None,
+    plugin: running.Plugins = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Train methods side by side, the same data, order and start for all, and print one table."""

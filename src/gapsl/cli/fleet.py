@@ -39,6 +39,7 @@ def up(
     out: Out = OUT,
     preset: running.Preset = None,
     set_: running.Assignments = None,
+    plugin: running.Plugins = None,
     data_dir: running.DataDir = None,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is over, and show it.")] = False,
 ) -> None:

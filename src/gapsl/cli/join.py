@@ -14,7 +14,7 @@ import grpc
 import torch
 import typer
 
-from gapsl.cli import networking
+from gapsl.cli import networking, running
 from gapsl.cli.networking import log, start_log
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
@@ -101,6 +101,7 @@ def join(
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds without a connection before it gives up.")
     ] = 3600,
+    plugin: running.Plugins = None,
     log_format: networking.LogFormat = "text",
 ) -> None:
     """Take part in a run as a device, through broken links and restarts, until it is over."""

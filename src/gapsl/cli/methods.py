@@ -9,13 +9,17 @@ import typer
 from rich.text import Text
 
 from gapsl.analysis.settings import SettingInfo, all_settings, settings_of
+from gapsl.cli import running
 from gapsl.cli.running import output
 from gapsl.methods.registry import METHODS
 
 SHARED = ("reduction", "device_gradient")
 
 
-def methods(name: Annotated[str | None, typer.Argument(help="Only this method.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Only this method.")] = None,
+    plugin: running.Plugins = None,
+) -> None:
     """List the methods with a line each and their settings (for --set)."""
     told: set[str] = set()
     for method in [METHODS.canonical(name)] if name is not None else METHODS:

@@ -44,6 +44,7 @@ def refuse_unrepeatable(folder: Path) -> None:
 def replay(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     data_dir: running.DataDir = None,
+    plugin: running.Plugins = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Repeat a run in this process with the same devices missing at the same times; weights must be equal."""

@@ -22,6 +22,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's.")],
     data_dir: running.DataDir = None,
     workers: running.Workers = None,
+    plugin: running.Plugins = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Go on from the last checkpoint; the end is the same, bit for bit, as if nothing had happened."""

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from gapsl.common.errors import GapslError
+from gapsl.common.plugins import use_plugins
 
 
 class Terminal(Console):
@@ -68,6 +69,27 @@ Assignments = Annotated[
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one a core.")
+]
+
+
+def loaded(names: list[str] | None) -> list[str] | None:
+    """Load the plugins that an option names, before anything asks for what they bring."""
+    try:
+        use_plugins(names or ())
+    except GapslError as error:
+        raise typer.BadParameter(str(error)) from None
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE_OR_MODULE",
+        callback=loaded,
+        is_eager=True,
+        help="Your own code with methods, models or datasets; may be repeated. It runs, so trust it.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 

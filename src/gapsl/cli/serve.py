@@ -92,6 +92,7 @@ def serve(
     data_dir: running.DataDir = None,
     preset: running.Preset = None,
     set_: running.Assignments = None,
+    plugin: running.Plugins = None,
     log_format: networking.LogFormat = "text",
 ) -> None:
     """Serve a run: wait for its devices, train with them, and go on whatever happens."""

@@ -49,6 +49,7 @@ def train(
     config: running.ConfigFile = None,
     preset: running.Preset = None,
     set_: running.Assignments = None,
+    plugin: running.Plugins = None,
     quiet: running.Quiet = False,
 ) -> None:
     """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""

@@ -33,6 +33,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, kind: str, *, group: str | None = None) -> None:
         self.kind, self._group = kind, group
+        self._hint = "" if group is None else f"; a {kind} of a plugin needs --plugin FILE_OR_MODULE"
         self._entries: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
 
@@ -48,7 +49,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def canonical(self, name: str) -> str:
         """Return the name an entry is registered under, or refuse with the nearest known one."""
         if name not in self:
-            raise InputError(f"unknown {self.kind} {name!r}; {nearest(name, self._entries)}")
+            raise InputError(f"unknown {self.kind} {name!r}; {nearest(name, self._entries)}{self._hint}")
         return self._aliases.get(name, name)
 
     def __getitem__(self, name: str) -> T:

@@ -50,7 +50,7 @@ def test_an_installed_method_is_compared_with_psl(package: Path, tmp_path: Path)
     ended = fresh(*compare, env=with_package(package))
     assert ended.code == 0, ended.stderr
     assert "theirs" in ended.stdout
-    methods = [result_of(tmp_path / "both" / f"{name}-seed0")["method"] for name in ("psl", "theirs")]
+    methods = [result_of(tmp_path / "both" / f"{name}-seed0").method for name in ("psl", "theirs")]
     assert methods == ["psl", "theirs"]
     without = fresh("train", *TINY, "--method", "theirs", "--out", tmp_path / "without")
     assert without.code == 2 and "--plugin" in without.stderr
@@ -77,4 +77,4 @@ def test_devices_train_a_method_that_only_the_server_has(cli: Launcher, tmp_path
         fleet.environments["server"] = {VARIABLE: str(EXAMPLE)}
         fleet.start()
         fleet.finish()
-    assert result_of(tmp_path / "run")["method"] == "level-psl"
+    assert result_of(tmp_path / "run").method == "level-psl"
