@@ -34,16 +34,17 @@ import torch
 from torch import Tensor
 
 import gapsl
+from gapsl.device.config import DeviceConfig
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.device.agent import Agent
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.contract import Agreed
+from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import make_network
-from gapsl.network.server.fleet_state import Memory
+from gapsl.network.server.fleet_state import FleetState
 from gapsl.network.server.roster import PROTOCOL, Roster
-from gapsl.network.server.round_policy import Closing
+from gapsl.network.server.round_policy import RoundPolicy
 from gapsl.network.server.service import Service, serve
 from gapsl.network.server.session import Inbox
 from gapsl.network.tls.authority import Authority
@@ -79,7 +80,7 @@ class Echo:
 class EchoPlace:
     """Where such a device works."""
 
-    info, test_samples = DeviceInfo(1, (1,), 1), 0
+    info, test_samples, config = DeviceInfo(1, (1,), 1), 0, DeviceConfig(batch_size=1)
 
     def __init__(self, welcome: wire.Welcome) -> None:
         pass
@@ -101,7 +102,8 @@ def be_echo(port: int, certs: str) -> None:
     credentials = device_credentials(Path(certs), "echo") if certs else None
     with tempfile.TemporaryDirectory() as state:
         address = f"localhost:{port}"
-        Agent(address, "echo", state=Path(state), workplace=EchoPlace, credentials=credentials).run()
+        place: Any = EchoPlace
+        Agent(address, "echo", state=Path(state), load_data=place, credentials=credentials).run()
 
 
 def be_tcp(port: int) -> None:
@@ -115,7 +117,7 @@ def be_tcp(port: int) -> None:
 
 def be_device(port: int, name: str, state: str) -> None:
     """Be a device of the measured round."""
-    Agent(f"localhost:{port}", name, state=Path(state), workplace=load_device_data).run()
+    Agent(f"localhost:{port}", name, state=Path(state), load_data=load_device_data).run()
 
 
 def receive(link: socket.socket, memory: memoryview) -> bool:
@@ -162,12 +164,12 @@ def stream(certs: Path | None) -> Callable[[], None]:
     """Return the same over a run's own stream: a gradient out, activations back."""
     inbox: Inbox = Inbox()
     roster = Roster(("echo",), inbox)
-    agreed = Agreed(wire.FLOAT32, (SIZE // 4,), 1, 1, 1)
+    agreed = TensorContract(wire.FLOAT32, (SIZE // 4,), 1, 1, 1)
     fleet = RemoteFleet(
         roster,
         agreed,
-        Memory(None, ("echo",)),
-        closing=Closing(),
+        FleetState(None, ("echo",)),
+        policy=RoundPolicy(),
         total_rounds=1,
         merges=False,
         patience=60,

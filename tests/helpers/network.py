@@ -14,8 +14,7 @@ import grpc
 
 from gapsl.common.errors import GapslError
 from gapsl.network.device.agent import Agent, Patience
-from gapsl.network.device.device_data import load_device_data
-from gapsl.network.device.member import Workplace
+from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.parameter_server.service import ParameterService, serve_parameters
 from gapsl.network.parameter_server.store import Transfers
 from gapsl.network.protocol import wire_pb2 as wire
@@ -38,7 +37,7 @@ class Devices:
 
     state: Path
     credentials: Callable[[str], grpc.ChannelCredentials | None] = lambda name: None
-    workplace: Callable[[str, wire.Welcome], Workplace] = lambda name, welcome: load_device_data(welcome)
+    load_data: Callable[[str, wire.Welcome], DeviceData] = lambda name, welcome: load_device_data(welcome)
     ended: dict[str, str | GapslError] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     patience: Patience = QUICKLY
@@ -56,7 +55,7 @@ class Devices:
             f"localhost:{port}",
             name,
             state=self.state,
-            workplace=lambda welcome: self.workplace(name, welcome),
+            load_data=lambda welcome: self.load_data(name, welcome),
             credentials=self.credentials(name),
             patience=self.patience,
             tell=lambda text: self.said.append(f"{name}: {text}"),

@@ -21,7 +21,7 @@ from gapsl.data import load_source
 from gapsl.fleets import remote
 from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server import dispatcher as correspondence
+from gapsl.network.server import dispatcher
 from gapsl.run.api import compose
 from gapsl.run.evaluation import _from_counts
 from gapsl.run.folder import RunFolder
@@ -51,10 +51,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bringing(folders: Path, state: Path) -> Devices:
-    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
+    def load_data(name: str, welcome: wire.Welcome) -> DeviceData:
         return load_device_data(welcome, f"folder:{folders / name[-1]}")
 
-    return Devices(state, workplace=workplace)
+    return Devices(state, load_data=load_data)
 
 
 def test_devices_bring_their_data_and_the_public_test_set_is_sent_to_them(
@@ -114,10 +114,10 @@ class Slow(DeviceData):
 def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked_to(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
-    for module in (correspondence, remote):
+    for module in (dispatcher, remote):
         monkeypatch.setattr(module, "SLOW", 0.1)
 
-    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
+    def load_data(name: str, welcome: wire.Welcome) -> DeviceData:
         place = load_device_data(welcome, f"folder:{folders / name[-1]}")
         place.__class__ = Slow
         return place
@@ -134,7 +134,7 @@ def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked
         config,
         tmp_path,
         network={"data": "own", "closing": "deadline:0.1"},
-        devices=Devices(tmp_path / "state", workplace=workplace),
+        devices=Devices(tmp_path / "state", load_data=load_data),
         observers=[watching],
         stop=lambda: stopped and watching.warnings > 0,
     )
@@ -155,13 +155,13 @@ def test_a_device_that_is_not_tested_is_not_away() -> None:
 
 
 def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refused(tmp_path: Path) -> None:
-    def workplace(name: str, welcome: wire.Welcome) -> DeviceData:
+    def load_data(name: str, welcome: wire.Welcome) -> DeviceData:
         if name == "device-0":
             welcome.device = 1
         return load_device_data(welcome)
 
     said: list[str] = []
-    devices = Devices(tmp_path / "state", workplace=workplace)
+    devices = Devices(tmp_path / "state", load_data=load_data)
     config = compose(words={**SMALL, "method": "psl"})
     with pytest.raises(InputError, match="nothing from device-0"):
         trained_over_loopback(config, tmp_path, network={"patience": 8}, devices=devices, said=said)

@@ -25,8 +25,8 @@ from network import channel_to, hello
 from processes import Launcher, memory_of, records_of, rounds_done, weights_of
 
 from gapsl.network.device.agent import commands
-from gapsl.network.device.device_data import load_device_data
-from gapsl.network.device.member import Member, Workplace
+from gapsl.network.device.device_data import DeviceData, load_device_data
+from gapsl.network.device.member import Member
 from gapsl.network.device.store import Store
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.serialization import serialize
@@ -194,7 +194,7 @@ class Visitors:
     frames: int = 0  # answers with a mistake
     kinds: Counter[str] = field(default_factory=Counter)  # what should have been said instead
     reasons: Counter[str] = field(default_factory=Counter)  # why they were refused
-    _workplace: Workplace | None = None
+    _load_data: DeviceData | None = None
 
     def visit(self, channel: grpc.Channel, proper: int, mistakes: Sequence[Mistake | Scores]) -> None:
         """Answer so many times as a device does, then with mistakes, then leave."""
@@ -249,9 +249,9 @@ class Visitors:
             return  # what it is asked makes no sense any more, after what it has said
 
     def _member(self, welcome: wire.Welcome) -> Member:
-        self._workplace = self._workplace or load_device_data(welcome)
+        self._data = self._data or load_device_data(welcome)
         shutil.rmtree(self.folder, ignore_errors=True)  # it has no past
-        return Member(self._workplace, Store(self.folder), welcome)
+        return Member(self._data, Store(self.folder), welcome)
 
     def _note(self, message: wire.ToDevice) -> None:
         if message.WhichOneof("message") == "refusal":

@@ -24,7 +24,7 @@ from gapsl.common.errors import InputError
 from gapsl.models.half import average
 from gapsl.network.parameter_server import client as holder
 from gapsl.network.parameter_server import service as parameters
-from gapsl.network.parameter_server.client import Holder, TurnedAway
+from gapsl.network.parameter_server.client import ParameterClient, TurnedAway
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
@@ -77,7 +77,7 @@ class Visit:
         self.said: list[str] = []
         self.result: Half | WireError | None = None
         self.wanted = True
-        self._visitor = Holder(f"device-{device}", address, tell=self.said.append)
+        self._visitor = ParameterClient(f"device-{device}", address, tell=self.said.append)
         welcome = wire.Welcome(device=device, run=run)
         share = wire.Share(transfer="a-1-1", weights=weights, fetch=fetch)
         self._thread = threading.Thread(target=self._share, args=(welcome, share, brings), daemon=True)
@@ -363,7 +363,7 @@ def test_a_device_that_cannot_share_its_half_says_why_at_once_and_then_from_time
 def test_the_word_says_what_is_wrong_with_tls(tmp_path: Path) -> None:
     said: list[str] = []
     with parameter_server(tmp_path, 3) as address:  # in plain text
-        calling = Holder("device-0", address, grpc.ssl_channel_credentials(), said.append)
+        calling = ParameterClient("device-0", address, grpc.ssl_channel_credentials(), said.append)
         with pytest.raises(WireError, match="the server has gone"):
             calling.share(wire.Welcome(run="run"), wire.Share(transfer="a"), half(0), lambda: not said)
     assert "it speaks plain text" in said[0]

@@ -19,8 +19,7 @@ from gapsl.cli.networking import log, start_log
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
 from gapsl.network.device.agent import Agent, Patience
-from gapsl.network.device.device_data import load_device_data
-from gapsl.network.device.member import Workplace
+from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.settings import check_names
 from gapsl.network.tls.credentials import device_credentials
@@ -32,7 +31,7 @@ EPILOG = (
 )
 
 
-def workplace(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> Workplace:
+def device_data(welcome: wire.Welcome, data: str | None, data_dir: str | None) -> DeviceData:
     """Return what a device works with, and use as many threads as the run's settings say."""
     place = load_device_data(welcome, data, data_dir, log.info)
     torch.set_num_threads(place.config.threads)
@@ -117,7 +116,7 @@ def join(
             server,
             one,
             state=state,
-            workplace=lambda welcome: workplace(welcome, data, data_dir),
+            load_data=lambda welcome: device_data(welcome, data, data_dir),
             credentials=None if folder is None else device_credentials(folder, one),
             credentials_for=partial(
                 credentials_at, name=one, certs=certs, insecure=insecure, pinned=parameter_server

@@ -15,7 +15,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.common.interrupt import Interrupt
 from gapsl.network.protocol.settings import Network, make_network
-from gapsl.network.server.dispatcher import listing
+from gapsl.network.server.event_queue import listing
 from gapsl.run.api import compose
 from gapsl.run.build import INCIDENTAL
 from gapsl.run.config import Config, merge, parse_assignment, read_yaml

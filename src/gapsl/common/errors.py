@@ -19,3 +19,11 @@ class TrainingStopped(GapslError):
     """Training cannot go on, for example because every gradient is NaN or infinite."""
 
     exit_code = 3
+
+
+class Rewind(GapslError):
+    """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
+
+
+class Stopped(GapslError):
+    """Somebody asked to stop while the run was waiting."""

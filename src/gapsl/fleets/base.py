@@ -10,14 +10,12 @@ from typing import Annotated, Literal, Protocol
 from torch import Tensor
 
 from gapsl.common.errors import GapslError
+from gapsl.common.errors import Rewind as Rewind
+from gapsl.common.errors import Stopped as Stopped
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 
 Split = Literal["test", "validation"]
 Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves with these weights
-
-
-class Rewind(GapslError):
-    """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
 
 
 class Unmeasured(Rewind):
@@ -26,10 +24,6 @@ class Unmeasured(Rewind):
 
 class Away(GapslError):
     """A device is not there, and the run does not wait for it."""
-
-
-class Stopped(GapslError):
-    """Somebody asked to stop while the run was waiting."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -22,15 +23,15 @@ from gapsl.analysis.metrics import Metrics
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed, write_text
 from gapsl.data import make_evaluation_transform
-from gapsl.device.build import EVALUATION_BATCH, LAYOUTS, batched
+from gapsl.device.build import LAYOUTS, batched
 from gapsl.fleets.base import Stopped
 from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
 from gapsl.methods.registry import METHODS
 from gapsl.models.half import model_bytes
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.contract import Agreed
+from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import CODECS, COMPRESSIONS, Network, make_network
-from gapsl.network.server.fleet_state import Memory, once_stored
+from gapsl.network.server.fleet_state import FleetState, last_checkpoint_of
 from gapsl.network.server.roster import PROTOCOL, Roster
 from gapsl.network.server.service import Identify, Service, Serving, serve
 from gapsl.network.server.session import Heard, Inbox
@@ -111,7 +112,9 @@ def refuse_incomplete(folder: RunFolder) -> None:
         return  # it does not have to go on
     wanted = (*served, folder.records_file)
     missing = [path.name for path in wanted if not path.exists()]
-    if not rounds or (not any(rounds) and once_stored(folder.fleet_file)):  # that of round 0 is always kept
+    if not rounds or (
+        not any(rounds) and last_checkpoint_of(folder.fleet_file)
+    ):  # that of round 0 is always kept
         missing.append("checkpoints")
     if missing:
         raise InputError(
@@ -134,12 +137,12 @@ def check_served(config: Config, network: Network) -> None:
     if network.parameter_server:
         check_address(network.parameter_server)
     penalty = getattr(config.parameters(), "penalty", None)
-    if config.labels == "device" and penalty == "finite" and not network.rounds_close().waits:
+    if config.labels == "device" and penalty == "finite" and not network.round_policy().waits_for_all:
         raise InputError(
             "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
             "gapsl.penalty = none, or closing = all"
         )
-    if strategy.in_turn and not network.rounds_close().waits:
+    if strategy.in_turn and not network.round_policy().waits_for_all:
         raise InputError(
             f"{config.method} goes from device to device and needs each of them; set closing = all"
         )
@@ -250,53 +253,59 @@ class Server:
         listening.started(self._serving.port)
 
     def _gather(self, parts: Parts) -> RemoteFleet:
-        listening, network = self._listening, self._network
-        roster = self._roster
-        agreed = agreed_on(parts, network)
+        """Listen, and wait until every device has said what it has."""
+        listening, network, roster = self._listening, self._network, self._roster
+        cut, features = shapes_at_cut(parts)
+        welcome = self._welcome(parts, features)
         fleet = RemoteFleet(
             roster,
-            agreed,
-            Memory(self._folder.fleet_file, roster.names, known_labels(parts)),
-            closing=network.rounds_close(),
+            TensorContract.of(welcome, self._config, cut),
+            FleetState(self._folder.fleet_file, roster.names, known_labels(parts)),
+            policy=network.round_policy(),
             total_rounds=parts.total_rounds,
             merges=bool(network.parameter_server),
             half_bytes=model_bytes(parts.halves.device),
             sizes=common_sizes(parts),
             sets=public_sets(parts) if network.data == "own" else None,
+            where=parts.where,
+            layout=LAYOUTS[self._config.layout],
             patience=network.patience,
             stop=listening.stop,
             tell=listening.tell,
         )
-        welcome = self._welcome(parts, agreed)
         self._metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
-        self._listen(Service(roster, welcome, listening.identify))
+        self._listen(Service(roster, partial(addressed, welcome), listening.identify))
         write_network(self._folder, network)  # of which some may have changed, and now stays
         fleet.gather()
         return fleet
 
-    def _welcome(self, parts: Parts, agreed: Agreed) -> Callable[[int], wire.Welcome]:
-        run, settings = run_name(self._folder), self._config.for_device()
+    def _welcome(self, parts: Parts, features: tuple[int, ...]) -> wire.Welcome:
+        """Return what every device is told of the run."""
+        network, source = self._network, parts.source
+        return wire.Welcome(
+            protocol=PROTOCOL,
+            run=run_name(self._folder),
+            devices=self._config.devices,
+            config=self._config.for_device(),
+            classes=source.classes,
+            inputs=source.input_shape,
+            activations=CODECS[network.activations],
+            gradients=CODECS[network.gradients],
+            compression=COMPRESSIONS[network.compression],
+            parameter_server=network.parameter_server,
+            mean=source.mean,
+            std=source.std,
+            own_data=network.data == "own",
+            features=features,
+        )
 
-        def welcome(device: int) -> wire.Welcome:
-            return wire.Welcome(
-                protocol=PROTOCOL,
-                run=run,
-                device=device,
-                devices=self._config.devices,
-                config=settings,
-                classes=parts.source.classes,
-                inputs=parts.source.input_shape,
-                activations=agreed.activations,
-                gradients=agreed.gradients,
-                compression=agreed.compression,
-                parameter_server=self._network.parameter_server,
-                mean=parts.source.mean,
-                std=parts.source.std,
-                own_data=self._network.data == "own",
-                features=agreed.features,
-            )
 
-        return welcome
+def addressed(welcome: wire.Welcome, device: int) -> wire.Welcome:
+    """Return a welcome with the number of the device that it is for."""
+    copy = wire.Welcome()
+    copy.CopyFrom(welcome)
+    copy.device = device
+    return copy
 
 
 def known_labels(parts: Parts) -> dict[int, tuple[int, ...]]:
@@ -327,32 +336,17 @@ def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
     return {wire.Evaluate.TEST: test}
 
 
-def agreed_on(parts: Parts, network: Network) -> Agreed:
-    """Return what crosses the cut of a run."""
-    config = parts.config
+def shapes_at_cut(parts: Parts) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of one sample's activations, and before the head where devices have it."""
     with torch.no_grad():
         sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.halves.device.parameters()).dtype)
-        model = parts.halves.device.eval()
-        at_cut = model(sample.to(parts.where))
-        model.train()
-        features: tuple[int, ...] = ()
-        if parts.head is not None:
-            features = tuple(parts.halves.server.eval()(at_cut).shape[1:])
-            parts.halves.server.train()
-    return Agreed(
-        wire.FLOAT64 if config.precision == "float64" else wire.FLOAT32,
-        tuple(at_cut.shape[1:]),
-        config.batch_size,
-        EVALUATION_BATCH,
-        len(parts.source.classes),
-        config.probes,
-        features,
-        activations=CODECS[network.activations],
-        gradients=CODECS[network.gradients],
-        compression=COMPRESSIONS[network.compression],
-        layout=LAYOUTS[config.layout],
-        where=parts.where,
-    )
+        at_cut = parts.halves.device.eval()(sample.to(parts.where))
+        parts.halves.device.train()
+        if parts.head is None:
+            return tuple(at_cut.shape[1:]), ()
+        features = parts.halves.server.eval()(at_cut)
+        parts.halves.server.train()
+    return tuple(at_cut.shape[1:]), tuple(features.shape[1:])
 
 
 def run_name(folder: RunFolder) -> str:

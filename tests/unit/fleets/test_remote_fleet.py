@@ -11,13 +11,13 @@ from gapsl.device.exchange import Exchange, Reply
 from gapsl.fleets.base import Away, FleetEvents, Rewind, Stopped
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.contract import Agreed
-from gapsl.network.server import dispatcher as correspondence
+from gapsl.network.protocol.contract import TensorContract
+from gapsl.network.server import dispatcher, event_queue
 from gapsl.network.server.device_link import late
-from gapsl.network.server.fleet_state import Memory
+from gapsl.network.server.fleet_state import FleetState
 from gapsl.network.server.roster import Roster
-from gapsl.network.server.round_policy import parse_closing
-from gapsl.network.server.session import GIVES_UP, Answered, Due, Inbox, Joined, Left, Session
+from gapsl.network.server.round_policy import parse_round_policy
+from gapsl.network.server.session import GIVES_UP, Answered, ExpectedAnswer, Inbox, Joined, Left, Session
 
 NAMES = ("cam", "mic")
 READY = {"samples": 3, "label_counts": [1, 2], "batches_per_pass": 2}
@@ -29,12 +29,12 @@ class Told:
 
     def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, least=1, **agreed):
         self.inbox, self.said = Inbox(), []
-        self.memory = Memory(path, NAMES)
+        self.memory = FleetState(path, NAMES)
         self.fleet = RemoteFleet(
             Roster(NAMES, self.inbox),
-            Agreed(wire.FLOAT32, (5,), 2, 8, 2, **agreed),
+            TensorContract(wire.FLOAT32, (5,), 2, 8, 2, **agreed),
             self.memory,
-            closing=parse_closing(closing, least=least),
+            policy=parse_round_policy(closing, least=least),
             sizes={wire.Evaluate.TEST: 11},
             total_rounds=9,
             merges=False,
@@ -73,7 +73,7 @@ class Told:
         self.fleet.load(None, 0)
         if not self.inbox.empty():  # a run that does not wait has not heard that they have begun
             for _ in NAMES:
-                self.fleet.post.next()
+                self.fleet.dispatcher.step()
         return self
 
 
@@ -97,7 +97,7 @@ def test_everybody_is_waited_for_at_the_start():
 
 
 def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
-    monkeypatch.setattr(correspondence, "REMIND", 0.0)
+    monkeypatch.setattr(event_queue, "REMIND", 0.0)
     told = Told(patience=0.7)
     told.joins(0)
     with pytest.raises(InputError, match="nothing from mic for 1 s; nothing is lost: start who is away"):
@@ -128,10 +128,10 @@ def test_a_stop_waits_for_the_end_of_a_round_if_enough_are_there(closing, at_onc
     stops = []
     told = Told(closing, stop=lambda: bool(stops), patience=0.3).begin()
     told.leaves(0)
-    told.fleet.post.next()
+    told.fleet.dispatcher.step()
     stops.append(True)
     with pytest.raises(Stopped if at_once else InputError):
-        told.fleet.post.next()
+        told.fleet.dispatcher.step()
 
 
 def test_a_device_with_other_data_is_refused_and_the_others_are_waited_for(tmp_path):
@@ -194,7 +194,7 @@ def test_a_device_that_left_and_came_back_is_asked_again():
     told.uploads(1, 1)
     uploads = told.fleet.collect(1, ROUND)
     assert next(uploads).device == 1
-    told.joins(0, generation=told.memory.lineage.current)
+    told.joins(0, generation=told.memory.generations.current)
     told.uploads(0, 1)
     assert [upload.device for upload in uploads] == [0]
     assert kinds(told.told(0)) == ["forward"]
@@ -206,7 +206,7 @@ def test_a_link_that_breaks_between_upload_and_reply_costs_the_device_nothing():
     uploads = told.fleet.collect(1, ROUND)
     assert next(uploads).device == 0
     told.leaves(0)
-    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
+    told.joins(0, generation=told.memory.generations.current, round=1, waiting=True)
     told.uploads(1, 1)
     assert [upload.device for upload in uploads] == [1]
     told.fleet.deliver(1, {device: Reply(torch.ones(2, 5), True) for device in (0, 1)})
@@ -243,7 +243,7 @@ def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so(
     told = Told("fraction:0.5").begin()
     told.memory.begin(5)
     told.leaves(0)
-    told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.lineage.current)])
+    told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.generations.current)])
     told.uploads(1, 7)
     assert [upload.device for upload in told.fleet.collect(7, ROUND)] == [1]
     assert told.fleet.happened() == FleetEvents(absent={0: (0,)}, restored_before={0: 5})
@@ -263,7 +263,7 @@ def test_a_device_that_began_again_after_its_upload_is_sent_no_gradient(closing)
     told.uploads(1, 1)
     list(collected)
     while not told.inbox.empty():
-        told.fleet.post.next()
+        told.fleet.dispatcher.step()
     told.fleet.deliver(1, {0: Reply(torch.zeros(2, 5)), 1: Reply(torch.zeros(2, 5))})
     assert [command.WhichOneof("message") for command in told.told(0)] == ["begin"]
     assert told.told(1)[-1].backward.HasField("gradient")
@@ -275,15 +275,15 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
     list(told.fleet.collect(1, ROUND))
     told.leaves(0)
     told.joins(0)
-    told.fleet.post.next()
-    told.fleet.post.next()
-    told.fleet.post.lines[0].inform(late(1, 0))
+    told.fleet.dispatcher.step()
+    told.fleet.dispatcher.step()
+    told.fleet.dispatcher.links[0].inform(late(1, 0))
     assert [command.WhichOneof("message") for command in told.told(0)] == ["begin", "backward"]
     assert told.sessions[0]._due.kind == "done"
 
 
 def test_too_few_at_the_deadline_are_waited_for_by_name_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr(correspondence, "REMIND", 0.0)
+    monkeypatch.setattr(event_queue, "REMIND", 0.0)
     told = Told("deadline:0.05", least=2, patience=0.7).begin()
     told.uploads(1, 1)
     told.leaves(0)
@@ -313,9 +313,9 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
 def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
     told = Told("fraction:0.5").begin()
     told.leaves(0)
-    told.joins(0, stored=[wire.Stored(round=99, generation=told.memory.lineage.current)])
-    told.fleet.post.next()
-    told.fleet.post.next()
+    told.joins(0, stored=[wire.Stored(round=99, generation=told.memory.generations.current)])
+    told.fleet.dispatcher.step()
+    told.fleet.dispatcher.step()
     assert [command.begin.round for command in told.told(0)] == [0]
 
 
@@ -325,9 +325,9 @@ def test_an_upload_that_teaches_the_device_nothing_is_acknowledged_all_the_same(
         told.uploads(device, 1)
     list(told.fleet.collect(1, Exchange((0, 1), learn=False)))
     told.leaves(0)
-    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
-    told.fleet.post.next()
-    told.fleet.post.next()
+    told.joins(0, generation=told.memory.generations.current, round=1, waiting=True)
+    told.fleet.dispatcher.step()
+    told.fleet.dispatcher.step()
     (again,) = told.told(0)
     assert again.backward.round == 1 and not again.backward.late and not again.backward.HasField("gradient")
 
@@ -340,7 +340,7 @@ def test_under_a_deadline_there_is_an_end_to_a_devices_own_tests(closing, batche
     """How many there are is the device's word: what came in time counts, and the run goes on."""
     monkeypatch.setitem(RemoteFleet._evaluated.__globals__, "OWN_TESTS", 0)
     told = Told(closing).begin()
-    told.fleet.post.lines[0].ready.test_samples = 20
+    told.fleet.dispatcher.links[0].ready.test_samples = 20
     for batch, rows in enumerate((8, 8, 4)):
         told.answers(0, wire.Scored(batch=batch), torch.zeros(rows, 5), torch.zeros(rows, dtype=torch.int64))
     assert len(list(told.fleet.probe_own(0, 0))) == batches
@@ -360,7 +360,7 @@ def test_the_server_knows_how_many_rows_an_evaluation_set_has():
 
 def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away():
     told = Told("fraction:0.5").begin()
-    told.fleet._lines[1].session = told.fleet._lines[1].ready = None
+    told.fleet._links[1].session = told.fleet._links[1].ready = None
     with pytest.raises(Away, match="mic is away"):
         list(told.fleet.probe("test", 1))
 
@@ -369,7 +369,7 @@ def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away()
 
 
 def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
-    monkeypatch.setattr(correspondence, "SLOW", 0.1)
+    monkeypatch.setattr(dispatcher, "SLOW", 0.1)
     told = Told("deadline:0.05").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
@@ -378,8 +378,8 @@ def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
     last = told.told(0)[-1]
     assert last.refusal.reason == wire.LATE and "join again" in last.refusal.message
     assert "cam does not answer, and is not waited for" in told.said
-    told.joins(0, generation=told.memory.lineage.current, round=1, waiting=True)
-    told.fleet.post.next()
+    told.joins(0, generation=told.memory.generations.current, round=1, waiting=True)
+    told.fleet.dispatcher.step()
     assert told.told(0) == [late(1, 0)], "and goes on when it lives"
 
 
@@ -418,18 +418,18 @@ def test_a_loss_is_asked_of_the_device_that_has_the_labels():
 
 @pytest.mark.parametrize("when", ["before it is asked", "while it is asked", "silent"])
 def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monkeypatch):
-    monkeypatch.setattr(correspondence, "SLOW", 0.1)
+    monkeypatch.setattr(dispatcher, "SLOW", 0.1)
     told = judging("deadline:0.1")
     if when == "before it is asked":
         told.leaves(0)
-        told.fleet.post.next()
+        told.fleet.dispatcher.step()
     elif when == "while it is asked":
         told.leaves(0)
     loss, gradient = told.fleet.judge(0, FEATURES)
     assert math.isnan(loss) and not gradient.any()
     assert set(told.fleet.gone()) == {0}, "so that nobody thinks it ill"
     assert told.fleet.happened() == FleetEvents(absent={0: (0,)})
-    assert not told.fleet.post.lines[0].owed, "nobody will ask it for that later"
+    assert not told.fleet.dispatcher.links[0].pending, "nobody will ask it for that later"
 
 
 def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_without_it():
@@ -441,7 +441,7 @@ def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_
     told.answers(0, JUDGED, torch.ones(2, 3))
     told.fleet.judge(0, FEATURES)
     assert list(uploads) == []
-    told.fleet.post.lines[1].ask(wire.ToDevice(ask=wire.Ask()), Due("status"))
+    told.fleet.dispatcher.links[1].ask(wire.ToDevice(ask=wire.Ask()), ExpectedAnswer("status"))
     assert kinds(told.told(1)) == ["begin", "forward", "backward", "ask"]
     assert told.fleet.traffic.sent == {0: 56 + 24, 1: 56}
 
@@ -481,7 +481,6 @@ def test_a_device_that_gives_up_before_it_begins_is_said():
 
 def test_features_count_as_they_are_sent():
     told = Told(features=(3,), activations=wire.FP16).begin()
-    told.fleet.post.open_exchange(1, 0)
     told.answers(0, wire.Judged(loss=1.0, tensor=wire.Tensor(bytes=7)), torch.zeros(2, 3))
     told.fleet.judge(0, torch.zeros(2, 3))
     assert (told.fleet.traffic.sent[0], told.fleet.traffic.received[0]) == (7, 2 * 3 * 2)
@@ -493,8 +492,8 @@ def test_features_count_as_they_are_sent():
 def restarted(first, second, closing="all"):
     """A server started again, and devices that have stored these rounds."""
     told = Told(closing)
-    told.memory.lineage.begin(0)
-    generation = told.memory.lineage.current
+    told.memory.generations.begin(0)
+    generation = told.memory.generations.current
     for device, rounds in enumerate((first, second)):
         told.joins(device, stored=[wire.Stored(round=r, generation=generation) for r in rounds])
     told.fleet.gather()
@@ -514,7 +513,7 @@ def test_before_the_first_checkpoint_the_start_is_what_all_have():
 def test_nobody_is_sent_back_to_the_start_while_there_are_checkpoints(first, second):
     """The second device comes again with what it had; until then it is refused, and the others wait."""
     told = restarted(first, second)
-    told.joins(1, stored=[wire.Stored(round=140, generation=told.memory.lineage.current)])
+    told.joins(1, stored=[wire.Stored(round=140, generation=told.memory.generations.current)])
     assert told.fleet.common({0, 120, 140}) == 140
     assert "mic is refused: it lacks the run's checkpoints" in told.said
 
@@ -541,7 +540,7 @@ def goes_back(told, device):
     told.joins(device)
     told.answers(device, wire.Done())
     for _ in range(3):
-        told.fleet.post.next()
+        told.fleet.dispatcher.step()
 
 
 def test_who_goes_back_after_halves_were_averaged_does_so_after_the_round():
@@ -580,7 +579,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
 
 
 def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeypatch):
-    monkeypatch.setattr(correspondence, "SHARING", 0.3)
+    monkeypatch.setattr(dispatcher, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")
@@ -594,7 +593,7 @@ def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeyp
 
 
 def test_but_not_for_ever(monkeypatch):
-    monkeypatch.setattr(correspondence, "SHARING", 0.3)
+    monkeypatch.setattr(dispatcher, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import PART_SIZE, Assembler, AtMost, Expected, parts
+from gapsl.network.protocol.framing import PART_SIZE, Assembler, AtMost, TensorSpec, parts
 
 EVERY = (wire.PLAIN, wire.FP16, wire.BF16, wire.INT8)
-AGREED = Expected(
+AGREED = TensorSpec(
     wire.FLOAT32,
     (AtMost(64), 16, 8, 8),
     codecs=EVERY,
     compressions=(wire.UNCOMPRESSED, wire.ZSTD),
 )
-VAST = Expected(wire.FLOAT32, (AtMost(2**40),))
+VAST = TensorSpec(wire.FLOAT32, (AtMost(2**40),))
 VALUES = [-(2**63), -(2**62), -1, 0, 1, 63, 64, 65, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 
 
@@ -96,7 +96,7 @@ def test_a_tensor_arrives_whole(codec, compression, rows, size):
 @settings(max_examples=80, deadline=None)
 def test_any_shape_in_parts_of_any_size(shape, size, codec):
     tensor = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
-    expected = Expected(wire.FLOAT32, tuple(shape), codecs=EVERY)
+    expected = TensorSpec(wire.FLOAT32, tuple(shape), codecs=EVERY)
     arrived = assemble(*describe(tensor, codec), expected, size)
     assert arrived.shape == tensor.shape
     assert torch.allclose(arrived, tensor, atol=1.0)
@@ -106,7 +106,7 @@ def test_one_assembler_takes_tensors_one_after_the_other():
     assembler = Assembler()
     for value in range(3):
         header, data = describe(torch.full((2, 2), value, dtype=torch.int64), wire.PLAIN)
-        assert assembler.start(header, Expected(wire.INT64, (2, 2))) is None
+        assert assembler.start(header, TensorSpec(wire.INT64, (2, 2))) is None
         (part,) = parts(data)
         assert assembler.add(part).tolist() == [[value, value], [value, value]]
 
@@ -116,7 +116,7 @@ def test_tensors_do_not_share_memory_with_parts_or_each_other():
     sent = bytearray(torch.ones(4).numpy().tobytes())
     arrived = []
     for _ in range(2):
-        assembler.start(announce([4], size=16), Expected(wire.FLOAT32, (4,)))
+        assembler.start(announce([4], size=16), TensorSpec(wire.FLOAT32, (4,)))
         arrived.append(assembler.add(memoryview(sent)))
     sent[:] = bytes(16)
     arrived[0].zero_()
@@ -181,7 +181,7 @@ def test_what_was_not_agreed_takes_no_memory(header, reason, match):
 @example(announce(shape=[2**31, 2**31], size=2**62))
 def test_absurd_headers_take_no_memory(header):
     # Of this agreement none of them is: each of its dimensions has a size that no list above has.
-    expected = Expected(wire.FLOAT32, (1234, AtMost(56), 78), codecs=EVERY, compressions=(0, 1))
+    expected = TensorSpec(wire.FLOAT32, (1234, AtMost(56), 78), codecs=EVERY, compressions=(0, 1))
     with refused():
         Assembler().start(header, expected)
 
@@ -210,7 +210,7 @@ def test_an_announced_tensor_takes_its_memory_once():
 
 def test_random_bytes_and_spoiled_bytes_as_headers():
     chance = random.Random(0)
-    agreed = Expected(wire.FLOAT32, AGREED.shape, codecs=EVERY)
+    agreed = TensorSpec(wire.FLOAT32, AGREED.shape, codecs=EVERY)
     valid = announce().SerializeToString()
     read = 0
     for _ in range(1000):
@@ -235,7 +235,7 @@ def test_a_part_that_nothing_announced():
 
 def test_a_part_after_the_last():
     assembler = Assembler()
-    assembler.start(announce([2], size=8), Expected(wire.FLOAT32, (2,)))
+    assembler.start(announce([2], size=8), TensorSpec(wire.FLOAT32, (2,)))
     assert assembler.add(memoryview(bytes(8))) is not None
     with refused(wire.MALFORMED, "not announced"):
         assembler.add(memoryview(bytes(1)))
@@ -250,7 +250,7 @@ def test_a_part_of_a_tensor_without_bytes():
 
 def test_more_bytes_than_announced():
     assembler = Assembler()
-    assembler.start(announce([2], size=8), Expected(wire.FLOAT32, (2,)))
+    assembler.start(announce([2], size=8), TensorSpec(wire.FLOAT32, (2,)))
     assert assembler.add(memoryview(bytes(5))) is None
     with refused(wire.TOO_MUCH, "a part of 4 bytes where 3 are missing"):
         assembler.add(memoryview(bytes(4)))
@@ -279,7 +279,7 @@ def test_compressed_bytes_that_are_spoiled(data):
     sent = bytearray(b"".join(pieces))
     for index in data.draw(st.lists(st.integers(0, len(sent) - 1), min_size=1, max_size=4)):
         sent[index] ^= data.draw(st.integers(1, 255))
-    expected = Expected(wire.FLOAT32, (AtMost(64), 16), compressions=(wire.ZSTD,))
+    expected = TensorSpec(wire.FLOAT32, (AtMost(64), 16), compressions=(wire.ZSTD,))
     with contextlib.suppress(WireError):  # a changed literal may well be readable
         assert assemble(header, [memoryview(sent)], expected).shape == (64, 16)
 
@@ -290,7 +290,7 @@ def test_a_bomb_takes_no_more_than_its_own_bytes():
     assert len(bomb) < 10_000
     header.shape[:] = [1 << 12]
     assembler = Assembler()
-    assembler.start(header, Expected(wire.FLOAT32, (AtMost(1 << 12),), compressions=(wire.ZSTD,)))
+    assembler.start(header, TensorSpec(wire.FLOAT32, (AtMost(1 << 12),), compressions=(wire.ZSTD,)))
     with refused(wire.MALFORMED, "states 67108864 bytes where 16384 belong"):
         assembler.add(memoryview(bomb))
 
@@ -305,5 +305,5 @@ def test_numbers_that_are_not_finite_arrive_as_they_are(value, codec, dtype):
     tensor = torch.ones(3, 5, dtype=dtype)
     tensor[2, 4] = value
     header, data = describe(tensor, codec)
-    arrived = assemble(header, data, Expected(header.dtype, (3, 5), codecs=EVERY))
+    arrived = assemble(header, data, TensorSpec(header.dtype, (3, 5), codecs=EVERY))
     assert torch.equal(arrived.isfinite(), tensor.isfinite())

@@ -79,6 +79,6 @@ def test_what_cannot_be_kept_is_said_in_a_sentence(tmp_path):
 
 @pytest.mark.parametrize("run", ["../elsewhere", "", "a/b"])
 def test_a_run_whose_name_leads_elsewhere_is_not_joined(tmp_path, run):
-    agent = Agent("nowhere:1", "cam", state=tmp_path, workplace=lambda welcome: None)
+    agent = Agent("nowhere:1", "cam", state=tmp_path, load_data=lambda welcome: None)
     with pytest.raises(WireError, match="no name of a run"):
         agent._welcomed(wire.Welcome(run=run))

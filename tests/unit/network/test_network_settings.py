@@ -5,12 +5,12 @@ import pytest
 from gapsl.cli.join import hosted
 from gapsl.common.errors import InputError
 from gapsl.network.protocol.settings import Network, make_network
-from gapsl.network.server.round_policy import Closing
+from gapsl.network.server.round_policy import RoundPolicy
 
 
 def test_the_defaults_wait_for_all_and_change_no_number():
     network = make_network({})
-    assert network.rounds_close() == Closing("all")
+    assert network.round_policy() == RoundPolicy("all")
     assert (network.activations, network.gradients, network.compression) == ("none", "none", "none")
     assert network.device_names(3) == ("device-0", "device-1", "device-2")
 
@@ -21,7 +21,7 @@ def test_devices_may_have_names():
 
 def test_a_deadline_may_wait_for_some():
     network = make_network({"closing": "deadline:3", "least": 2})
-    assert network.rounds_close() == Closing("deadline", 3.0, 2)
+    assert network.round_policy() == RoundPolicy("deadline", 3.0, 2)
 
 
 def test_what_is_stored_is_what_is_read():

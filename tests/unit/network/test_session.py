@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import AtMost, Expected, parts
+from gapsl.network.protocol.framing import AtMost, TensorSpec, parts
 from gapsl.network.protocol.serialization import serialize
-from gapsl.network.server.session import Answered, Due, Heard, Inbox, Joined, Left, Session
+from gapsl.network.server.session import Answered, ExpectedAnswer, Heard, Inbox, Joined, Left, Session
 
 READY = wire.FromDevice(ready=wire.Ready(samples=3, label_counts=[1, 2], batches_per_pass=1))
 FORWARD = wire.ToDevice(forward=wire.Forward(round=3, turn=1, learn=True))
-CUT = Expected(wire.FLOAT32, (2, 5), (wire.PLAIN,))
-UPLOAD = Due("upload", (3, 1), CUT, range(10))
-SCORED = Due("scored", (4,), Expected(wire.FLOAT32, (AtMost(8), 5)))
+CUT = TensorSpec(wire.FLOAT32, (2, 5), (wire.PLAIN,))
+UPLOAD = ExpectedAnswer("upload", (3, 1), CUT, range(10))
+DONE, STATUS = ExpectedAnswer("done"), ExpectedAnswer("status")
+SCORED = ExpectedAnswer("scored", (4,), TensorSpec(wire.FLOAT32, (AtMost(8), 5)))
 ROWS = torch.arange(10.0).view(2, 5)
 HEADER, DATA = describe(ROWS, wire.PLAIN)
 BYTES = [bytes(part) for part in DATA]
@@ -109,11 +110,11 @@ def test_an_answer_without_a_tensor_is_an_event(kind):
         "done": wire.FromDevice(done=wire.Done()),
         "status": wire.FromDevice(status=wire.Status()),
     }
-    (_, answered, _), refusal = hear(message[kind], due=Due(kind))
+    (_, answered, _), refusal = hear(message[kind], due=ExpectedAnswer(kind))
     assert refusal is None and isinstance(answered, Answered)
 
 
-PROBING = Due("upload", (3, 1), CUT, range(10), unlabelled=1)
+PROBING = ExpectedAnswer("upload", (3, 1), CUT, range(10), unlabelled=1)
 
 
 def test_the_last_rows_have_no_label_where_there_are_probes():
@@ -134,7 +135,7 @@ def test_what_needs_no_answer_leaves_due_what_was():
 
     def stream():
         yield serialize(READY)
-        session.command(wire.ToDevice(save=wire.Save(round=5)), Due("done"))
+        session.command(wire.ToDevice(save=wire.Save(round=5)), ExpectedAnswer("done"))
         session.command(wire.ToDevice(backward=wire.Backward(round=3, turn=1, late=True)))
         assert next(sending).HasField("save") and next(sending).HasField("backward")
         yield serialize(wire.FromDevice(done=wire.Done()))
@@ -234,11 +235,11 @@ def test_a_tensor_that_is_not_what_was_agreed_is_refused_before_its_bytes(header
 
 def test_a_loss_comes_with_the_derivative_that_is_due_and_no_other_tensor():
     judged = wire.FromDevice(judged=wire.Judged(loss=0.5, tensor=HEADER))
-    (_, answered, _), refusal = hear(judged, part(), due=Due("judged", (), CUT))
+    (_, answered, _), refusal = hear(judged, part(), due=ExpectedAnswer("judged", (), CUT))
     assert refusal is None and answered.answer.loss == 0.5 and torch.equal(answered.tensor, ROWS)
-    refused(wire.MALFORMED, "a tensor too much", judged, due=Due("judged"))
+    refused(wire.MALFORMED, "a tensor too much", judged, due=ExpectedAnswer("judged"))
     alone = wire.FromDevice(judged=wire.Judged(loss=0.5))
-    refused(wire.MALFORMED, "or too few", alone, due=Due("judged", (), CUT))
+    refused(wire.MALFORMED, "or too few", alone, due=ExpectedAnswer("judged", (), CUT))
 
 
 def test_a_message_amid_the_parts_of_a_tensor_is_refused():
@@ -360,7 +361,10 @@ MESSAGES = (
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(MESSAGES, max_size=5), st.sampled_from([UPLOAD, SCORED, Due("done"), Due("status"), None]))
+@given(
+    st.lists(MESSAGES, max_size=5),
+    st.sampled_from([UPLOAD, SCORED, ExpectedAnswer("done"), ExpectedAnswer("status"), None]),
+)
 @example([serialize(upload()), serialize(part())], UPLOAD)
 def test_whatever_arrives_ends_in_at_most_one_answer_and_a_typed_refusal(messages, due):
     events, refusal = hear(*messages, due=due)

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from gapsl import __version__
 from gapsl.common.errors import InputError
-from gapsl.network.device.member import COMPUTING, Member, Outgoing, Workplace
+from gapsl.network.device.device_data import DeviceData
+from gapsl.network.device.member import COMPUTING, Member, Outgoing
 from gapsl.network.device.store import Store
-from gapsl.network.parameter_server.client import Holder
+from gapsl.network.parameter_server.client import ParameterClient
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError, why_failed
-from gapsl.network.protocol.framing import Assembler, Expected
+from gapsl.network.protocol.framing import Assembler, TensorSpec
 from gapsl.network.protocol.serialization import deserialize, serialize
 from gapsl.network.server.roster import PROTOCOL
 from gapsl.network.server.service import METHOD, open_channel
@@ -54,14 +55,14 @@ class Agent:
         name: str,
         *,
         state: Path,
-        workplace: Callable[[wire.Welcome], Workplace],
+        load_data: Callable[[wire.Welcome], DeviceData],
         credentials: grpc.ChannelCredentials | None = None,
         credentials_for: Callable[[str], grpc.ChannelCredentials | None] | None = None,
         patience: Patience | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.address, self.name, self.state, self.tell = address, name, state, tell
-        self._workplace, self._credentials = workplace, credentials
+        self._load_data, self._credentials = load_data, credentials
         # The parameter server's address is the server's word: whether it is good, and with what, is not.
         self._credentials_for = credentials_for or (lambda address: credentials)
         self._patience = patience or Patience()
@@ -158,16 +159,16 @@ class Agent:
                 raise WireError(wire.MALFORMED, f"{welcome.run[:100]!r} is no name of a run")
             store = Store(self.state / welcome.run / self.name, f"{welcome.run}/{self.name}")
             store.check()
-            holder = None
+            client = None
             if welcome.parameter_server:
                 address = welcome.parameter_server
-                holder = Holder(self.name, address, self._credentials_for(address), self.tell)
+                client = ParameterClient(self.name, address, self._credentials_for(address), self.tell)
             with COMPUTING:  # it makes a model, which draws from the generator that all share
-                place = self._workplace(welcome)
-            self._member = Member(place, store, welcome, holder)
+                data = self._load_data(welcome)
+            self._member = Member(data, store, welcome, client)
         return self._member
 
-    def _expected(self, command: wire.ToDevice) -> Expected:
+    def _expected(self, command: wire.ToDevice) -> TensorSpec:
         if self._member is None:
             raise WireError(wire.MALFORMED, "a tensor before welcome")
         return self._member.expected(command)
@@ -187,7 +188,7 @@ def heard(call: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def commands(
-    stream: Iterator[bytes], expected: Callable[[wire.ToDevice], Expected]
+    stream: Iterator[bytes], expected: Callable[[wire.ToDevice], TensorSpec]
 ) -> Iterator[tuple[wire.ToDevice, Tensor | None]]:
     """Yield the server's commands, each with its tensor when that is complete."""
     assembler = Assembler()

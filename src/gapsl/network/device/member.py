@@ -5,51 +5,40 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError
-from gapsl.device.build import EVALUATION_BATCH
 from gapsl.device.device import Device
-from gapsl.device.exchange import DeviceInfo, Reply, Upload
+from gapsl.device.exchange import Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models.half import weights_of
+from gapsl.network.device.device_data import DeviceData
 from gapsl.network.device.store import Store
-from gapsl.network.parameter_server.client import Holder
+from gapsl.network.parameter_server.client import ParameterClient
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import AtMost, Expected, parts
+from gapsl.network.protocol.framing import TensorSpec, parts
 
 Outgoing = wire.FromDevice | memoryview
 # Random generators of torch are global, so the devices of one process compute one after another.
 COMPUTING = threading.Lock()
 
 
-class Workplace(Protocol):
-    """What a device is built from: its data, and the model at its start."""
-
-    info: DeviceInfo
-    test_samples: int  # of the device's own
-
-    def device(self, total_rounds: int) -> Device:
-        """Return the device as it is at the start of the run."""
-        ...
-
-    def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None]:
-        """Return a batch of an evaluation set, and labels if they are the device's own."""
-        ...
-
-
 class Member:
     """A device's state between commands; it outlives a broken link."""
 
     def __init__(
-        self, workplace: Workplace, store: Store, welcome: wire.Welcome, holder: Holder | None = None
+        self,
+        data: DeviceData,
+        store: Store,
+        welcome: wire.Welcome,
+        client: ParameterClient | None = None,
     ) -> None:
-        self.workplace, self.store, self.welcome, self.holder = workplace, store, welcome, holder
+        self.data, self.store, self.welcome, self.parameter_client = data, store, welcome, client
         self.device: Device | None = None
         self.generation = 0
         self.position = (0, 0)  # the last round and turn
@@ -58,7 +47,7 @@ class Member:
 
     def ready(self) -> wire.FromDevice:
         """Return what the device has and can go on from."""
-        info = self.workplace.info
+        info = self.data.info
         return wire.FromDevice(
             ready=wire.Ready(
                 samples=info.samples,
@@ -69,7 +58,7 @@ class Member:
                 round=self.position[0],
                 turn=self.position[1],
                 waiting=self._sent is not None,
-                test_samples=self.workplace.test_samples,
+                test_samples=self.data.test_samples,
             )
         )
 
@@ -100,26 +89,22 @@ class Member:
         else:
             raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
 
-    def expected(self, command: wire.ToDevice) -> Expected:
+    def expected(self, command: wire.ToDevice) -> TensorSpec:
         """Return what the tensor of a command must be."""
+        kind = command.WhichOneof("message")
         if self.device is None:
             raise WireError(wire.MALFORMED, "a tensor before begin")
-        dtype = wire.FLOAT64 if self.device.half.parameters[0].dtype == torch.float64 else wire.FLOAT32
-        if command.WhichOneof("message") == "evaluate":
-            return Expected(dtype, (AtMost(EVALUATION_BATCH), *self.welcome.inputs))
-        welcome = self.welcome
-        if command.WhichOneof("message") == "head":
-            rows = AtMost(max(EVALUATION_BATCH, self._sent.rows if self._sent else 0))
-            codec = welcome.activations if command.head.what == wire.Head.LOSS else wire.PLAIN
-            return Expected(dtype, (rows, *welcome.features), (codec,), (welcome.compression,))
-        if self._sent is None:
+        if kind == "backward" and self._sent is None:
             raise WireError(wire.MALFORMED, "a gradient that was not asked for")
-        shape = (self._sent.rows, *self._sent.activations.shape[1:])
-        return Expected(dtype, shape, (welcome.gradients,), (welcome.compression,))
+        cut = () if self._sent is None else tuple(self._sent.activations.shape[1:])
+        contract = TensorContract.of(self.welcome, self.data.config, cut)
+        if kind == "evaluate":
+            return contract.evaluation_inputs()
+        return contract.head_features(command.head.what) if kind == "head" else contract.gradient()
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
         with COMPUTING:
-            device = self.workplace.device(begin.total_rounds)
+            device = self.data.device(begin.total_rounds)
         if begin.round:
             device.load(self.store.read(begin.round, device.where))
         self.device, self.generation = device, begin.generation
@@ -135,11 +120,11 @@ class Member:
             self.position = asked
         upload = self._sent
         activations, labels = upload.pack()
-        header, data = describe(activations, self.welcome.activations, self.welcome.compression)
+        header, payload = describe(activations, self.welcome.activations, self.welcome.compression)
         yield wire.FromDevice(
             upload=wire.Upload(round=asked[0], turn=asked[1], activations=header, labels=labels.tolist())
         )
-        yield from parts(data)
+        yield from parts(payload)
 
     def _backward(self, device: Device, command: wire.Backward, gradient: Tensor | None) -> None:
         if self._sent is None or self.position != (command.round, command.turn):
@@ -155,10 +140,10 @@ class Member:
             device.backward(command.round, reply)
 
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
-        if self.holder is None:
+        if self.parameter_client is None:
             raise InputError("this run shares halves, but names no parameter server")
         model = device.half.model
-        mean = self.holder.share(self.welcome, share, weights_of(model), wanted)
+        mean = self.parameter_client.share(self.welcome, share, weights_of(model), wanted)
         if share.keep:
             model.load_state_dict(mean or {})
         self._lent = mean or {}
@@ -168,30 +153,30 @@ class Member:
         if not isinstance(device, LabelPrivateDevice) or features is None:
             raise WireError(wire.MALFORMED, "this device has no head, or was sent nothing for it")
         judged = wire.Judged()
-        data: Sequence[memoryview] = ()
+        payload: Sequence[memoryview] = ()
         with COMPUTING:
             if command.what == wire.Head.LOSS:
                 judged.loss, gradient = device.judge(features)
-                header, data = describe(gradient, self.welcome.gradients, self.welcome.compression)
+                header, payload = describe(gradient, self.welcome.gradients, self.welcome.compression)
                 judged.tensor.CopyFrom(header)
             elif command.what == wire.Head.LOGITS:
-                header, data = describe(device.predict(features), wire.PLAIN)
+                header, payload = describe(device.predict(features), wire.PLAIN)
                 judged.tensor.CopyFrom(header)
             else:
-                _, labels = self.workplace.inputs(wire.Evaluate.OWN, command.batch)
+                _, labels = self.data.inputs(wire.Evaluate.OWN, command.batch)
                 assert labels is not None
                 if len(labels) != len(features):
                     raise WireError(wire.MALFORMED, f"{len(features)} rows for {len(labels)} test samples")
                 right = device.predict(features).argmax(dim=1).cpu() == labels
                 judged.right = int(right.sum())
         yield wire.FromDevice(judged=judged)
-        yield from parts(data)
+        yield from parts(payload)
 
     def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
         if self.welcome.own_data and command.set != wire.Evaluate.OWN:
             inputs, labels = self.store.kept(command.set, command.batch, given), None
         else:
-            inputs, labels = self.workplace.inputs(command.set, command.batch)
+            inputs, labels = self.data.inputs(command.set, command.batch)
         model = device.half.model
         if command.shared:
             model = copy.deepcopy(model)
@@ -199,7 +184,7 @@ class Member:
         model.eval()
         with COMPUTING, torch.no_grad():
             activations = model(device.placed(inputs))
-        header, data = describe(activations, self.welcome.activations, self.welcome.compression)
+        header, payload = describe(activations, self.welcome.activations, self.welcome.compression)
         yield wire.FromDevice(
             scored=wire.Scored(
                 batch=command.batch,
@@ -207,4 +192,4 @@ class Member:
                 labels=[] if labels is None or self.welcome.features else labels.tolist(),
             )
         )
-        yield from parts(data)
+        yield from parts(payload)

@@ -15,7 +15,7 @@ from gapsl.network.parameter_server.service import METHOD
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError, why_failed
-from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
 from gapsl.network.protocol.serialization import deserialize, serialize
 from gapsl.network.server.roster import PROTOCOL
 from gapsl.network.server.service import open_channel
@@ -31,7 +31,7 @@ class TurnedAway(WireError):
 
 
 @dataclass(frozen=True)
-class Holder:
+class ParameterClient:
     """Who visits, and where."""
 
     name: str
@@ -139,9 +139,9 @@ def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.E
             call.cancel()
 
 
-def like(tensor: Tensor | None) -> Expected:
+def like(tensor: Tensor | None) -> TensorSpec:
     """Expect a tensor of the half's own shape and type."""
     if tensor is None:
         raise WireError(wire.MALFORMED, "the mean has a tensor that the half does not have")
     header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)
-    return Expected(header.dtype, tuple(tensor.shape))
+    return TensorSpec(header.dtype, tuple(tensor.shape))

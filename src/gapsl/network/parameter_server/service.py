@@ -17,7 +17,7 @@ from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
 from gapsl.network.protocol.serialization import deserialize, serialize
 from gapsl.network.server.roster import check_protocol, listed
 from gapsl.network.server.service import HELLO_SECONDS, STRANGER, Identify, Serving, Silent, within
@@ -187,7 +187,7 @@ def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Ten
     raise WireError(wire.STOPPED, f"the stream ended after {len(found)} of {count} tensors")
 
 
-def whatever(header: wire.Tensor) -> Expected:
+def whatever(header: wire.Tensor) -> TensorSpec:
     """Expect what a tensor says of itself: its size is limited elsewhere."""
     if header.dtype not in DTYPES:
         raise WireError(wire.MALFORMED, f"dtype {header.dtype} is unknown")
@@ -196,7 +196,7 @@ def whatever(header: wire.Tensor) -> Expected:
     possible = len(shape) <= LARGEST_RANK and math.prod(max(size, 1) for size in shape) <= MOST_NUMBERS
     if not possible or min(shape, default=0) < 0:
         raise WireError(wire.MALFORMED, f"a tensor of {len(header.shape)} dimensions that cannot be")
-    return Expected(header.dtype, tuple(header.shape))
+    return TensorSpec(header.dtype, tuple(header.shape))
 
 
 def sent(half: Mapping[str, Tensor]) -> Iterator[Outgoing]:

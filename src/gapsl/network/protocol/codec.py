@@ -13,14 +13,14 @@ from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.compression import Packing, Unpacked, Zstd
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.number_formats import Coding, Half, Plain, RowScaled
+from gapsl.network.protocol.number_formats import Half, NumberFormat, Plain, RowScaled
 
 DTYPES: Mapping[wire.Dtype, torch.dtype] = {
     wire.FLOAT32: torch.float32,
     wire.FLOAT64: torch.float64,
     wire.INT64: torch.int64,
 }
-CODECS: Mapping[wire.Codec, Coding] = {
+CODECS: Mapping[wire.Codec, NumberFormat] = {
     wire.PLAIN: Plain(),
     wire.FP16: Half(torch.float16),
     wire.BF16: Half(torch.bfloat16),

@@ -1,18 +1,17 @@
-"""What the server and the devices agree on about what crosses the cut."""
+"""What the server and a device agree on about every tensor between them; both make it from Welcome."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from gapsl.device.build import EVALUATION_BATCH
+from gapsl.device.config import DeviceConfig
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.framing import Expected
+from gapsl.network.protocol.framing import AtMost, TensorSpec
 
 
 @dataclass(frozen=True)
-class Agreed:
+class TensorContract:
     """Sizes, types and codings; whoever sends anything else is refused."""
 
     dtype: wire.Dtype
@@ -22,34 +21,66 @@ class Agreed:
     classes: int
     probes: int = 0  # rows at the end of a mini-batch that have no label, which is -1
     features: tuple[int, ...] = ()  # the shape of one sample before the head, where devices have it
+    inputs: tuple[int, ...] = ()  # the shape of one sample
     activations: wire.Codec = wire.PLAIN
     gradients: wire.Codec = wire.PLAIN
     compression: wire.Compression = wire.UNCOMPRESSED
-    layout: torch.memory_format = torch.contiguous_format
-    where: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @classmethod
+    def of(cls, welcome: wire.Welcome, config: DeviceConfig, cut: tuple[int, ...]) -> TensorContract:
+        """Make the contract of a run whose activations have a shape, which both know from the model."""
+        return cls(
+            wire.FLOAT64 if config.precision == "float64" else wire.FLOAT32,
+            cut,
+            config.batch_size,
+            EVALUATION_BATCH,
+            len(welcome.classes),
+            config.probes,
+            tuple(welcome.features),
+            tuple(welcome.inputs),
+            activations=welcome.activations,
+            gradients=welcome.gradients,
+            compression=welcome.compression,
+        )
 
     @property
     def labels(self) -> range:
-        """What labels of samples may be."""
-        return range(self.classes)
+        """What labels of samples may be at the server; none are sent where they stay with the devices."""
+        return range(0) if self.features else range(self.classes)
 
-    def upload(self) -> Expected:
+    # --- from a device
+
+    def upload(self) -> TensorSpec:
         """Return what a mini-batch's activations are."""
-        return Expected(self.dtype, (self.rows, *self.cut), (self.activations,), (self.compression,))
+        return self.scored(self.rows)
 
-    def scored(self, rows: int) -> Expected:
+    def scored(self, rows: int) -> TensorSpec:
         """Return what an evaluation batch's activations are."""
-        return Expected(self.dtype, (rows, *self.cut), (self.activations,), (self.compression,))
+        return TensorSpec(self.dtype, (rows, *self.cut), (self.activations,), (self.compression,))
 
-    def judged(self, rows: int) -> Expected:
+    def head_derivative(self, rows: int) -> TensorSpec:
         """Return what the derivative that a head sends is."""
-        return Expected(self.dtype, (rows, *self.features), (self.gradients,), (self.compression,))
+        return TensorSpec(self.dtype, (rows, *self.features), (self.gradients,), (self.compression,))
 
-    def logits(self, rows: int) -> Expected:
+    def head_logits(self, rows: int) -> TensorSpec:
         """Return what the logits that a head sends are."""
-        return Expected(self.dtype, (rows, self.classes))
+        return TensorSpec(self.dtype, (rows, self.classes))
 
-    def placed(self, tensor: Tensor) -> Tensor:
-        """Return what arrived where the server computes, in its memory order."""
-        tensor = tensor.to(self.where)
-        return tensor.contiguous(memory_format=self.layout) if tensor.dim() == 4 else tensor
+    # --- to a device
+
+    def gradient(self) -> TensorSpec:
+        """Return what the gradient for a mini-batch is."""
+        return TensorSpec(self.dtype, (self.rows, *self.cut), (self.gradients,), (self.compression,))
+
+    def evaluation_inputs(self) -> TensorSpec:
+        """Return what the inputs of an evaluation batch are."""
+        return TensorSpec(self.dtype, (AtMost(self.evaluation_rows), *self.inputs))
+
+    def head_features(self, what: wire.Head.What) -> TensorSpec:
+        """Return what is sent to a head."""
+        rows = AtMost(self.rows if what == wire.Head.LOSS else self.evaluation_rows)
+        return TensorSpec(self.dtype, (rows, *self.features), (self.head_codec(what),), (self.compression,))
+
+    def head_codec(self, what: wire.Head.What) -> wire.Codec:
+        """Return how what is sent to a head is written: measures must not depend on it."""
+        return self.activations if what == wire.Head.LOSS else wire.PLAIN

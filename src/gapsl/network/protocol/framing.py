@@ -33,7 +33,7 @@ class AtMost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Expected:
+class TensorSpec:
     """What was agreed about a tensor."""
 
     dtype: wire.Dtype
@@ -72,7 +72,7 @@ class Assembler:
         """Say whether parts are due, and nothing else is."""
         return self._open is not None
 
-    def start(self, header: wire.Tensor, expected: Expected) -> Tensor | None:
+    def start(self, header: wire.Tensor, expected: TensorSpec) -> Tensor | None:
         """Take what announces a tensor; return the tensor if it has no bytes and so is complete."""
         if self.waiting:
             raise WireError(wire.MALFORMED, "a tensor was announced before the last one was complete")

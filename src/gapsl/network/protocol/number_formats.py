@@ -18,7 +18,7 @@ if sys.byteorder != "little":
 Shape = tuple[int, ...]
 
 
-class Coding(ABC):
+class NumberFormat(ABC):
     """One codec; it may count on a shape without negative numbers and on as many bytes as `size` says."""
 
     writes: frozenset[torch.dtype] = frozenset({torch.float32, torch.float64})
@@ -40,10 +40,10 @@ class Coding(ABC):
         """Return the most by which each finite number may differ after writing and reading, in float64."""
 
 
-class Plain(Coding):
+class Plain(NumberFormat):
     """The numbers as they are in memory: nothing is lost."""
 
-    writes = Coding.writes | {torch.int64}
+    writes = NumberFormat.writes | {torch.int64}
 
     def size(self, shape: Shape, dtype: torch.dtype) -> int:
         return math.prod(shape) * dtype.itemsize
@@ -58,7 +58,7 @@ class Plain(Coding):
         return torch.zeros_like(tensor, dtype=torch.float64)
 
 
-class Half(Coding):
+class Half(NumberFormat):
     """Two bytes a number, rounded to nearest even.
 
     NaN and infinities stay what they are. A finite number beyond the range becomes the largest finite one of
@@ -82,7 +82,7 @@ class Half(Coding):
         return _rounding(tensor, self.dtype) + _rounding(tensor, torch.float32)
 
 
-class RowScaled(Coding):
+class RowScaled(NumberFormat):
     """A signed byte a number, in steps of 1/127 of the largest of its row (an index of the first dimension).
 
     The steps of all rows (their scales) come first, in float32: 0 for a row of zeros, never between that and

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server.round_policy import HOW, Closing, parse_closing
+from gapsl.network.server.round_policy import HOW, RoundPolicy, parse_round_policy
 from gapsl.network.tls.names import why_not_a_name
 
 CODECS: Mapping[str, wire.Codec] = {
@@ -41,9 +41,9 @@ class Network(BaseModel):
     parameter_server: str = Field("", description="HOST:PORT, for methods that move halves")
     patience: float = Field(600, gt=0, description="seconds without any news before the server gives up")
 
-    def rounds_close(self) -> Closing:
+    def round_policy(self) -> RoundPolicy:
         """Return the policy by which rounds close."""
-        return parse_closing(self.closing, least=self.least)
+        return parse_round_policy(self.closing, least=self.least)
 
     def device_names(self, count: int) -> tuple[str, ...]:
         """Return the names of so many devices."""
@@ -75,5 +75,5 @@ def make_network(values: Mapping[str, Any]) -> Network:
                 f"unknown setting 'network.{name}'; {nearest(name, set(Network.model_fields))}"
             ) from None
         raise InputError(f"network.{name}: {mistake['msg']} (got {mistake['input']!r})") from None
-    network.rounds_close()
+    network.round_policy()
     return network

@@ -1,422 +1,317 @@
-"""The server's talk with all its devices: who is there, who owes an answer, who has to begin again.
+"""The dispatcher asks devices and waits for their answers: who is there, who owes what, who begins again.
 
-The run's thread asks and waits; what devices send comes as events from their sessions. A command stays owed
-until it is answered and is sent again to a device that comes back, so that a broken link costs time and
-nothing else. A device that comes back without what it had in memory begins again from what it stored. Where
-the run waits for everybody, everybody goes back with it, so that the end is the same as without it; where it
-does not, it is written down who went back where, so that the run can be replayed.
+The run's thread asks and waits; what devices send comes as events from their sessions, and one handler does
+what has to follow. A command stays pending until it is answered and is sent again to a device that comes
+back, so that a broken link costs time and nothing else. A device that comes back without what it had in
+memory begins again from what it stored. Where the run waits for everybody, everybody goes back with it, so
+that the end is the same as without it; where it does not, it is written down who went back where, so that the
+run can be replayed.
 """
 
 from __future__ import annotations
 
-import math
-import queue
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from gapsl.common.errors import InputError
-from gapsl.fleets.base import Rewind, Stopped, Traffic
+from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.server.device_link import Line, late
-from gapsl.network.server.fleet_state import Memory
-from gapsl.network.server.recovery import GoingBack
-from gapsl.network.server.round_policy import Closing
-from gapsl.network.server.session import (
-    GIVES_UP,
-    Answer,
-    Answered,
-    Due,
-    Event,
-    Heard,
-    Inbox,
-    Joined,
-    Left,
-    Session,
-)
+from gapsl.network.server.device_link import DeviceLink, LinkState, PendingCommand, late
+from gapsl.network.server.event_queue import EventQueue, listing
+from gapsl.network.server.fleet_state import FleetState
+from gapsl.network.server.recovery import Rollbacks, without_checkpoints
+from gapsl.network.server.round_policy import RoundPolicy
+from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Inbox, Joined, Left
 
-FEW = 4  # names in a line of the log
-REMIND = 10.0  # seconds between two lines that say who is waited for
-SHARING = 20.0  # seconds that a stop waits for devices that are at the parameter server
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
-
-@dataclass(frozen=True)
-class Begun:
-    """A device has begun from a stored round, or from the start."""
-
-    session: Session
-
-
-Happening = Joined | Left | Answered | Begun
+LOST = (
+    "of the run's checkpoints (after round {}) none that all have is in its folder; start it with the "
+    "--state that it had. If it was away while the run did not wait for it, serve with --closing "
+    "fraction:SHARE or deadline:SECONDS again; or start a new run"
+)
 
 
-class Correspondence:
-    """Lines to all devices, the exchange that is open, and what has happened to devices in it."""
+class Dispatcher:
+    """Links to all devices, the exchange that is open, and what has happened to devices in it."""
 
     def __init__(
         self,
         names: Sequence[str],
         inbox: Inbox,
-        memory: Memory,
+        state: FleetState,
         check: Callable[[int, wire.Ready], None],
         *,
-        closing: Closing,
+        policy: RoundPolicy,
         total_rounds: int,
         patience: float,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
+        uploaded: Callable[[int, wire.Upload], None] = lambda device, upload: None,
     ) -> None:
-        self._inbox, self._memory, self._check = inbox, memory, check
-        self.closing, self._total_rounds = closing, total_rounds
-        self._patience, self._stop, self._tell = patience, stop, tell
-        self.lines = {device: Line(name) for device, name in enumerate(names)}
-        nothing = dict.fromkeys(self.lines, 0)
-        self.traffic = Traffic(dict(nothing), dict(nothing))
-        self.departures = dict(nothing)  # how often each device's link has ended
+        self._state, self._check, self.policy, self._total_rounds = state, check, policy, total_rounds
+        self._tell, self._count = tell, uploaded
+        self.links = {device: DeviceLink(name) for device, name in enumerate(names)}
+        self._events = EventQueue(inbox, self.links, policy, patience=patience, stop=stop, tell=tell)
+        self.departures = dict.fromkeys(self.links, 0)  # how often each device's link has ended
         self.round = 0  # the one that is open, or was last
-        self.open: tuple[int, int] | None = None  # the exchange that is open: round and turn
-        self.arrived: set[int] = set()  # whose uploads of the open exchange are here
-        self.anew: set[int] = set()  # who of them has begun again since, and has no use for a reply
-        self.gone_back = GoingBack()
-        self._begun = False  # whether devices are in this process's generation
-        self._stop_delayed = math.inf  # since when a stop waits for devices that are at the parameter server
-        self._stash: deque[Happening] = deque()  # what happened while one device was waited for
+        self.arrived: set[int] = set()  # whose uploads of the exchange have been taken
+        self.restarted: set[int] = set()  # who of them has begun again since, and has no use for a reply
+        self.absent: list[tuple[int, int]] = []  # turns and devices that the round was closed without
+        self.rollbacks = Rollbacks()
+        self._open: tuple[int, int] | None = None  # the exchange that is open: round and turn
+        self._uploads: deque[Answered] = deque()  # of the open exchange, not taken yet
+        self._training = False  # whether devices are in the present generation, or begin in it
 
     # --- beginning
 
     def gather(self) -> None:
         """Wait until every device has said what it has; of a run that goes on that is known already."""
-        known = not self.closing.waits and len(self._memory.devices) == len(self.lines)
-        while not known and any(line.ready is None for line in self.lines.values()):
-            self.next()
-        self._memory.keep()
+        known = not self.policy.waits_for_all and len(self._state.devices) == len(self.links)
+        self.wait(lambda: known or all(link.ready is not None for link in self.links.values()))
+        self._state.keep()
 
-    def common(self, rounds: Collection[int]) -> int | None:
-        """Return the newest of the server's rounds that everybody has who is waited for."""
-        if self.closing.waits:
-            self._turn_away_lost(set(rounds))
-            for line in self.lines.values():
-                rounds = self._restorable(line) & set(rounds)
-        return max(rounds, default=None)
+    def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
+        """Return the newest of the server's rounds that everybody has who is waited for.
 
-    def _turn_away_lost(self, rounds: set[int]) -> None:
-        """Wait for the states of devices that come without them: with such a device the run would begin anew.
-
-        Where the run waits for all, the server stores a round when all devices have, so they had one of
-        these: most likely they were started with another folder.
+        A device that lacks them all is refused, and waited for: with it the run would begin anew. Where the
+        run waits for all, the server stores a round when all devices have, so it had one of these: most
+        likely it was started with another folder.
         """
-        trained = rounds - {0}
-        newest = max(rounds, default=0)
-        where = (
-            "its folder; start it with the --state that it had. If it was away while the run did not wait "
-            "for it, serve with --closing fraction:SHARE or deadline:SECONDS again; or start a new run"
-        )
-
-        def lost() -> list[Line]:
-            """Return who has none of them, or lacks the newest where none is common to all."""
-            has = {line.name: self._restorable(line) & trained for line in self.lines.values()}
-            if not trained or set.intersection(*has.values()):
-                return []
-            without = [line for line in self.lines.values() if not has[line.name]]
-            return without or [line for line in self.lines.values() if newest not in has[line.name]]
-
-        while without := lost():
-            for line in without:
-                if line.session is not None:
-                    self._tell(f"{line.name} is refused: it lacks the run's checkpoints")
-                    kept = listing([str(round) for round in sorted(trained)])
-                    why = f"of the run's checkpoints (after round {kept}) none that all have is in {where}"
-                    line.session.refuse(WireError(wire.OTHER_DATA, why))
-                    line.session = None
-            self._event(None)
+        self._training = False
+        if not self.policy.waits_for_all:
+            return max(rounds, default=None)
+        while lost := without_checkpoints(self._restorable(), rounds):
+            for link in (self.links[device] for device in lost):
+                if link.session is not None:
+                    self._tell(f"{link.name} is refused: it lacks the run's checkpoints")
+                    kept = listing([str(round) for round in sorted(set(rounds) - {0})])
+                    link.session.refuse(WireError(wire.OTHER_DATA, LOST.format(kept)))
+                    link.session = None
+            self.step()
+        return max(set(rounds).intersection(*self._restorable().values()), default=None)
 
     def begin(self, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
+        self._training = False
         self._drain()
-        self._memory.begin(round)
-        self._begun, self.round, self.arrived = True, round, set()
-        self.gone_back = GoingBack()
-        self._stash.clear()
-        for device, line in self.lines.items():
-            line.reply = None
-            if line.session is not None:
+        self._state.begin(round)
+        self.rollbacks, self.absent = Rollbacks(), []
+        self._training, self.round, self.arrived = True, round, set()
+        self._open = None
+        self._uploads.clear()
+        for device, link in self.links.items():
+            link.reply = None
+            if link.session is not None:
                 self._begin(device)
-        while self.closing.waits and not all(line.free for line in self.lines.values()):
-            self.next()
-
-    # --- an exchange
-
-    def open_exchange(self, round: int, turn: int) -> None:
-        """Let uploads of a round and turn count, from devices that are still who they were."""
-        for line in self.lines.values():
-            if line.session is not None and (why := line.session.unwelcome()):
-                self._tell(f"{line.name} is refused: {why}")
-                line.session = None
-        self.round, self.open, self.arrived, self.anew = round, (round, turn), set(), set()
-
-    def close_exchange(self, missing: Collection[int]) -> None:
-        """Let nothing that comes from now on count; those who are missing and away are not asked again."""
-        assert self.open is not None
-        exchange, self.open = self.open, None
-        for event in self._kept_uploads():  # they came while another device was waited for
-            self._stash = deque(other for other in self._stash if other is not event)
-            self._count(event)
-            self.lines[event.session.device].inform(late(*exchange))
-        for device in missing:
-            if self.lines[device].session is None:
-                self.lines[device].owed.clear()
-
-    def went_back(self) -> dict[str, dict[int, int]]:
-        """Return who has gone back to which round since this was asked, by when in the round it did."""
-        self.arrived = set()
-        return self.gone_back.told()
-
-    # --- asking and waiting
-
-    def asked(
-        self,
-        devices: Iterable[int],
-        message: wire.ToDevice,
-        due: Due,
-        *,
-        payload: Sequence[memoryview] = (),
-        wait: bool = False,
-    ) -> Iterator[Answered]:
-        """Ask devices, and yield their answers; who is away is left out unless it is waited for."""
-        wait = wait or self.closing.waits
-        asked = [d for d in devices if wait or self.lines[d].session is not None]
-        for device in asked:
-            self.lines[device].ask(message, due, payload)
-        yield from self.answers(asked, wait=wait)
-
-    def answers(self, devices: Iterable[int], *, wait: bool = True) -> Iterator[Answered]:
-        """Yield the answers of devices that were asked, as they arrive."""
-        missing = set(devices)
-        until = self._soon(wait)
-        while missing:
-            event = self.next(until)
-            if event is None:
-                for device in missing:
-                    self._cut_off(device)
-                return
-            device = event.session.device
-            if device not in missing:
-                continue
-            if isinstance(event, Answered) and not isinstance(event.answer, wire.Upload):
-                missing.remove(device)
-                yield event
-            elif isinstance(event, Left | Joined) and not wait:
-                missing.remove(device)
-
-    def consulted(
-        self, device: int, message: wire.ToDevice, due: Due, payload: Sequence[memoryview]
-    ) -> Answered | None:
-        """Ask one device in the middle of an exchange; what others say meanwhile is kept for later."""
-        line, waits = self.lines[device], self.closing.waits
-        if line.session is None and not waits:
-            return None
-        line.ask(message, due, payload)
-        until = self._soon(waits)
-        while True:
-            event = self._event(until)
-            if event is None:
-                self._cut_off(device)
-                return None
-            if isinstance(event, Answered) and event.session.device == device:
-                return event
-            gone = isinstance(event, Left | Joined) and event.session.device == device and not waits
-            if gone:
-                line.owed.clear()
-            if isinstance(event, Joined):
-                self._joined(event.session.device)
-            elif not gone:
-                self._stash.append(event)
-            if gone:
-                return None
-
-    def next(self, until: float | None = None) -> Happening | None:
-        """Wait for something to happen, and do what has to follow; None: the time is up."""
-        event = self._stash.popleft() if self._stash else self._event(until)
-        if isinstance(event, Joined):
-            self._joined(event.session.device)
-        elif isinstance(event, Left):
-            line = self.lines[event.session.device]
-            if not self.closing.waits and line.session is None:
-                line.owed = deque(owed for owed in line.owed if owed.kind in ("forward", "share"))
-        elif isinstance(event, Answered):
-            self._count(event)
-        return event
-
-    def _soon(self, wait: bool) -> float | None:
-        """Return when those who are not waited for have had time enough to answer."""
-        return None if wait else time.monotonic() + max(self.closing.seconds, SLOW)
-
-    def _cut_off(self, device: int) -> None:
-        """End the link of a device that is connected, but silent; if it lives it comes back."""
-        line = self.lines[device]
-        line.owed.clear()
-        if line.session is not None:
-            line.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
-            line.session = None
-            self.departures[device] += 1
-            self._tell(f"{line.name} does not answer, and is not waited for")
+        if self.policy.waits_for_all:
+            self.wait(lambda: all(link.state is LinkState.IDLE for link in self.links.values()))
 
     def _drain(self) -> None:
         """Wait for the answers that are on their way; what they are about has no meaning any more."""
-        for line in self.lines.values():
-            while len(line.owed) > 1 or (line.owed and line.session is None):
-                line.owed.pop()
-            if line.session is not None and line.owed and line.owed[0].kind == "share":
-                # It waits at the parameter server for others, who will not come.
-                line.session.close()
-                line.session = None
-                line.owed.clear()
-        until = self._soon(self.closing.waits)
-        while any(line.owed for line in self.lines.values()):
-            event = self._event(until)
-            if event is None:
-                for device in [device for device, line in self.lines.items() if line.owed]:
+        for link in self.links.values():
+            if link.state is LinkState.SHARING and link.session is not None:
+                link.session.close()  # it waits at the parameter server for others, who will not come
+                link.session = None
+            first = link.pending[0] if link.pending and link.session is not None else None
+            link.drop(keep=lambda command, first=first: command is first)  # type: ignore[misc]
+        self.wait(lambda: not any(link.pending for link in self.links.values()), self._soon(needed=False))
+        for device, link in self.links.items():
+            if link.pending:
+                self._cut_off(device)
+
+    # --- an exchange
+
+    def exchange(
+        self, devices: Sequence[int], message: wire.ToDevice, due: ExpectedAnswer
+    ) -> Iterator[Answered]:
+        """Ask devices for their uploads, and yield them as they arrive, until the policy closes the exchange.
+
+        Devices whose certificate is not good any more are refused first.
+        """
+        for link in self.links.values():
+            if link.session is not None and (why := link.session.unwelcome()):
+                self._tell(f"{link.name} is refused: {why}")
+                link.session = None
+        self.round, turn = message.forward.round, message.forward.turn
+        self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
+        opened, missing, asked = time.monotonic(), set(devices), set[int]()
+        while not self.policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
+            for device in sorted(missing - asked):
+                if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
+                    self.links[device].ask(message, due)
+                    asked.add(device)
+            ends = opened + self.policy.seconds
+            if (
+                not self._uploads
+            ):  # past its end a round with too few is open until they come, or patience ends
+                self.step(ends if time.monotonic() < ends else None)
+            if self._uploads:
+                event = self._uploads.popleft()
+                missing.discard(event.session.device)
+                self.arrived.add(event.session.device)
+                yield event
+        self._open = None
+        for event in self._uploads:  # they came while another device was waited for
+            self.links[event.session.device].inform(late(self.round, turn))
+        self._uploads.clear()
+        for device in missing:
+            if self.links[device].session is None:
+                self.links[device].drop()
+            self.absent.append((turn, device))
+
+    def drain_rollbacks(self) -> dict[str, dict[int, int]]:
+        """Return who has gone back to which round since this was asked, by when in the round it did."""
+        self.arrived = set()
+        return self.rollbacks.drain()
+
+    # --- asking and waiting
+
+    def ask(
+        self,
+        devices: Iterable[int],
+        message: wire.ToDevice,
+        due: ExpectedAnswer,
+        payload: Sequence[memoryview] = (),
+        *,
+        needed: bool = False,
+    ) -> list[Answered]:
+        """Ask devices, and return their answers; who is away is left out unless its answer is needed."""
+        wait = needed or self.policy.waits_for_all
+        asked = {
+            device: self.links[device].ask(message, due, payload, needed=needed)
+            for device in devices
+            if wait or self.links[device].session is not None
+        }
+        return self.answers(asked, needed=needed)
+
+    def answers(self, asked: dict[int, PendingCommand], *, needed: bool = False) -> list[Answered]:
+        """Wait for the answers to commands; who is silent for too long and is not needed is cut off."""
+        commands = asked.values()
+        if not self.wait(lambda: all(command.done for command in commands), self._soon(needed)):
+            for device, command in asked.items():
+                if not command.done:
                     self._cut_off(device)
-            elif isinstance(event, Joined | Left):
-                self.lines[event.session.device].owed.clear()
+        return [command.answer for command in commands if command.answer is not None]
 
-    def _count(self, event: Answered) -> None:
-        """Count the bytes of an upload, as a device of this process does."""
-        if isinstance(event.answer, wire.Upload):
-            size = event.answer.activations.bytes + 8 * len(event.answer.labels)
-            self.traffic.add(event.session.device, sent=size)
+    def wait(self, done: Callable[[], bool], until: float | None = None) -> bool:
+        """Handle what happens until something is done; False: the time is up."""
+        while not done():
+            if not self.step(until):
+                return False
+        return True
 
-    def _kept_uploads(self) -> list[Answered]:
-        """Return the uploads among what is kept for later."""
-        kept = [event for event in self._stash if isinstance(event, Answered)]
-        return [event for event in kept if isinstance(event.answer, wire.Upload)]
+    def step(self, until: float | None = None) -> bool:
+        """Wait for something to happen, and do what has to follow; False: the time is up."""
+        given_up = time.monotonic() + self._events.patience
+        while (event := self._events.next(until, given_up, training=self._training)) is not None:
+            if self._handle(event):
+                return True
+        return False
 
-    def _uploaded(self, device: int) -> bool:
-        """Say whether a device's upload of the open exchange is here, counted or kept for later."""
-        return device in self.arrived or any(e.session.device == device for e in self._kept_uploads())
+    def _soon(self, needed: bool) -> float | None:
+        """Return when those who are not waited for have had time enough to answer."""
+        if needed or self.policy.waits_for_all:
+            return None
+        return time.monotonic() + max(self.policy.seconds, SLOW)
 
-    # --- coming back
-
-    def _joined(self, device: int) -> None:
-        line = self.lines[device]
-        assert line.ready is not None
-        beginning = bool(line.owed) and line.owed[0].kind == "begin"
-        if beginning:
-            line.owed.popleft()
-        if not self._begun:
-            return
-        if line.ready.generation == self._memory.lineage.current and not beginning:
-            line.came_back(self.open if self._uploaded(device) else None)
-            return
-        sharing = any(owed.kind == "share" for owed in line.owed)
-        if (self.closing.waits and not beginning) or sharing:
-            line.owed.clear()  # it was asked before it left: no answer is on its way
-            raise Rewind(f"{line.name} has come back without what it had in memory")
-        self._begin(device)
-
-    def _begin(self, device: int) -> None:
-        """Let a device begin from the newest of its states that counts."""
-        line, generation = self.lines[device], self._memory.lineage.current
-        round = max(found for found in self._restorable(line) if found <= self.round)
-        if self.closing.waits and round != self.round:
-            raise Rewind(f"{line.name} has lost its checkpoint of round {self.round}")
-        uploaded = self._uploaded(device)
-        if uploaded:
-            self.anew.add(device)
-        if round != self.round:
-            self._tell(f"{line.name} goes on from round {round} of its own, the run is at {self.round}")
-            self.gone_back.add(device, round, uploaded=uploaded)
-        begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
-        line.ask_first(wire.ToDevice(begin=begin), Due("done"))
-
-    def _restorable(self, line: Line) -> set[int]:
-        return self._memory.lineage.restorable(line.ready.stored if line.ready is not None else ())
+    def _cut_off(self, device: int) -> None:
+        """End the link of a device that is connected, but silent; if it lives it comes back."""
+        link = self.links[device]
+        link.drop()
+        if link.session is not None:
+            link.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
+            link.session = None
+            self.departures[device] += 1
+            self._tell(f"{link.name} does not answer, and is not waited for")
 
     # --- events
 
-    def _event(self, until: float | None) -> Happening | None:
-        """Wait for an event and take note of who is there and what is answered."""
-        given_up = time.monotonic() + self._patience
-        while (event := self._wait(until, given_up)) is not None:
-            line = self.lines[event.session.device]
-            if isinstance(event, Heard):  # it will hear again that the run is finished
-                continue
-            if isinstance(event, Joined):
-                try:
-                    self._check(event.session.device, event.ready)
-                except WireError as error:
-                    self._tell(f"{line.name} is refused: {error}")
-                    event.session.refuse(error)
-                    continue
-                line.session, line.ready, line.has = event.session, event.ready, set()
-                self._tell(f"{line.name} is here")
-                return event
-            if line.session is not event.session:  # of a connection that has ended
-                if isinstance(event, Left) and event.reason.startswith(GIVES_UP):
-                    self._tell(f"{line.name} could not begin: {event.reason}")
-                continue
-            if isinstance(event, Left):
-                line.session = None
-                self.departures[event.session.device] += 1
-                self._tell(f"{line.name} has left: {event.reason}")
-                return event
-            upload = event.answer
-            if isinstance(upload, wire.Upload) and about(upload) != self.open:
-                line.inform(late(upload.round, upload.turn))  # before what it is asked next
-            return Begun(event.session) if line.answered().kind == "begin" else event
-        return None
+    def _handle(self, event: Event) -> bool:
+        """Do what has to follow from an event; False: it was no news."""
+        link = self.links[event.session.device]
+        if isinstance(event, Heard):  # it will hear again that the run is finished
+            return False
+        if isinstance(event, Joined):
+            return self._joined(link, event)
+        if link.session is not event.session:  # of a connection that has ended
+            if isinstance(event, Left) and event.reason.startswith(GIVES_UP):
+                self._tell(f"{link.name} could not begin: {event.reason}")
+            return False
+        if isinstance(event, Left):
+            link.session = None
+            self.departures[event.session.device] += 1
+            self._tell(f"{link.name} has left: {event.reason}")
+            self._drop_unneeded(link)
+        else:
+            if isinstance(event.answer, wire.Upload) and self._training:
+                self._uploaded(link, event, event.answer)
+            link.answered(event)
+        return True
 
-    def _wait(self, until: float | None, given_up: float) -> Event | None:
-        """Wait for whatever a session has to say; None: the time is up."""
-        reminded = time.monotonic()
-        while True:
-            now = time.monotonic()
-            if self._stop():
-                self._stop_delayed = min(self._stop_delayed, now) if self._sharing() else math.inf
-                if not self._running() or now >= self._stop_delayed + SHARING:
-                    raise Stopped("asked to stop")
-            if until is not None and now >= until and self._inbox.empty():
-                return None
-            if now >= given_up:
-                raise InputError(
-                    f"nothing from {self._awaited()} for {self._patience:.0f} s; nothing is lost: "
-                    "start who is away, then the server again"
-                )
-            try:
-                wait = min(0.5, given_up - now, *(() if until is None else (until - now,)))
-                return self._inbox.get(timeout=max(0.001, wait))
-            except queue.Empty:
-                if now - reminded >= REMIND:
-                    reminded = now
-                    self._tell(f"waiting for {self._awaited()}")
+    def _drop_unneeded(self, link: DeviceLink) -> None:
+        """Drop the commands of a device that is not connected any more, but for those it is asked again."""
+        if not self._training:
+            link.drop()
+        elif not self.policy.waits_for_all:
+            link.drop(keep=lambda command: command.needed or command.kind == "forward")
 
-    def _awaited(self) -> str:
-        away = [line.name for line in self.lines.values() if line.session is None]
-        slow = [line.name for line in self.lines.values() if line.session is not None and line.owed]
-        where = " at the parameter server" if slow and not away and self._sharing() else ""
-        return (listing(away or slow) or "the devices") + where
+    def _uploaded(self, link: DeviceLink, event: Answered, upload: wire.Upload) -> None:
+        self._count(event.session.device, upload)
+        if (upload.round, upload.turn) == self._open:
+            self._uploads.append(event)
+        else:
+            link.inform(late(upload.round, upload.turn))  # before what it is asked next
 
-    def _sharing(self) -> bool:
-        """Say whether a device that is there is at the parameter server, to bring its half or fetch one."""
-        there = [line for line in self.lines.values() if line.session is not None]
-        return any(line.owed and line.owed[0].kind == "share" for line in there)
+    def _joined(self, link: DeviceLink, event: Joined) -> bool:
+        """Let a device in; one that kept its memory goes on, another one begins again."""
+        device = event.session.device
+        try:
+            self._check(device, event.ready)
+        except WireError as error:
+            self._tell(f"{link.name} is refused: {error}")
+            event.session.refuse(error)
+            return False
+        beginning = bool(link.pending) and link.pending[0].kind == "begin"
+        link.session, link.ready, link.has = event.session, event.ready, set()
+        self._tell(f"{link.name} is here")
+        self._drop_unneeded(link)  # its old link may have ended unnoticed
+        if beginning:
+            link.drop(keep=lambda command: command.kind != "begin")
+        if not self._training:
+            return True
+        if event.ready.generation == self._state.generations.current and not beginning:
+            link.came_back(self._open if self._has_uploaded(device) else None)
+            return True
+        if (self.policy.waits_for_all and not beginning) or any(command.needed for command in link.pending):
+            link.drop()  # it was asked before it left: no answer is on its way
+            raise Rewind(f"{link.name} has come back without what it had in memory")
+        self._begin(device)
+        return True
 
-    def _running(self) -> bool:
-        """Say whether enough are there for a round to end, so that a stop can wait for it."""
-        there = sum(line.session is not None for line in self.lines.values())
-        return self._begun and self.closing.closes(len(self.lines), there, math.inf)
+    def _begin(self, device: int) -> None:
+        """Let a device begin from the newest of its states that counts."""
+        link, generation = self.links[device], self._state.generations.current
+        round = max(found for found in self._restorable()[device] if found <= self.round)
+        if self.policy.waits_for_all and round != self.round:
+            raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
+        uploaded = self._has_uploaded(device)
+        if uploaded:
+            self.restarted.add(device)
+        if round != self.round:
+            self._tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
+            self.rollbacks.add(device, round, uploaded=uploaded)
+        begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
+        link.ask_first(wire.ToDevice(begin=begin), ExpectedAnswer("done"))
 
+    def _has_uploaded(self, device: int) -> bool:
+        """Say whether a device's upload of the exchange is here, taken or not."""
+        return device in self.arrived or any(event.session.device == device for event in self._uploads)
 
-def listing(names: Sequence[str]) -> str:
-    """Return names for a line of a log: all of a few, or how many there are."""
-    if len(names) <= FEW:
-        return ", ".join(names)
-    return f"{', '.join(names[:FEW])} and {len(names) - FEW} more"
-
-
-def about(answer: Answer) -> tuple[int, int] | None:
-    """Return the round and turn of an upload; None: it is something else."""
-    return (answer.round, answer.turn) if isinstance(answer, wire.Upload) else None
+    def _restorable(self) -> dict[int, set[int]]:
+        """Return the rounds that each device can go back to."""
+        return {
+            device: self._state.generations.restorable(link.ready.stored if link.ready is not None else ())
+            for device, link in self.links.items()
+        }

@@ -11,12 +11,12 @@ from gapsl.common.files import write_json
 from gapsl.device.exchange import DeviceInfo
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.server.lineage import Lineage
+from gapsl.network.server.recovery import Generations
 
 MOST_TESTS = 1_000_000  # samples of its own that a device is evaluated with, batch by batch
 
 
-class Memory:
+class FleetState:
     """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Memory:
         self._path, self._names = path, names
         self._labels = labels or {}  # how many of each class devices have, where the server knows it itself
         self._tests: dict[int, int] = {}  # samples of its own that each device is tested with
-        self.lineage = Lineage()
+        self.generations = Generations()
         self.devices: dict[int, DeviceInfo] = {}
         self.stored = 0  # a round after which the server has had a checkpoint
         self._kept = False  # before the run begins a device may think better of its data
@@ -37,11 +37,11 @@ class Memory:
 
     def begin(self, round: int) -> None:
         """Start another generation; it is on disk before any device hears of it."""
-        self.lineage.begin(round)
+        self.generations.begin(round)
         self.stored = round
         self._write()
 
-    def has_stored(self, round: int) -> None:
+    def checkpoint_written(self, round: int) -> None:
         """Take note that the server has a checkpoint after a round."""
         self.stored = round
         self._write()
@@ -108,7 +108,7 @@ class Memory:
                 f"the run began with the devices {', '.join(names)}, not {', '.join(self._names)}; "
                 "list the same ones in the same order"
             )
-        self.lineage, self._kept = Lineage(begun), bool(self.devices)
+        self.generations, self._kept = Generations(begun), bool(self.devices)
 
     def _write(self) -> None:
         if self._path is not None:
@@ -123,14 +123,14 @@ class Memory:
             }
             content = {
                 "names": self._names,
-                "generations": self.lineage.begun,
+                "generations": self.generations.begun,
                 "devices": devices,
                 "stored": self.stored,
             }
             write_json(self._path, content)
 
 
-def once_stored(path: Path) -> int:
+def last_checkpoint_of(path: Path) -> int:
     """Return a round after which a server has had a checkpoint, as its file says; 0: none is known of."""
     try:
         return int(json.loads(path.read_text(encoding="utf-8"))["stored"])

@@ -12,7 +12,7 @@ HOW = "all, fraction:SHARE (0 to 1) or deadline:SECONDS"
 
 
 @dataclass(frozen=True)
-class Closing:
+class RoundPolicy:
     """A policy; whatever it is, a round with everybody closes at once, and one with nobody never."""
 
     name: Literal["all", "fraction", "deadline"] = "all"
@@ -20,7 +20,7 @@ class Closing:
     least: int = 1  # devices that a deadline waits for
 
     @property
-    def waits(self) -> bool:
+    def waits_for_all(self) -> bool:
         """Whether every device is waited for, however long it is away."""
         return self.name == "all"
 
@@ -38,7 +38,7 @@ class Closing:
         return self.name == "deadline" and seconds >= self.argument and arrived >= min(self.least, asked)
 
 
-def parse_closing(text: str, *, least: int = 1) -> Closing:
+def parse_round_policy(text: str, *, least: int = 1) -> RoundPolicy:
     """Read a policy as it is written in settings."""
     name, _, argument = text.partition(":")
     try:
@@ -46,9 +46,9 @@ def parse_closing(text: str, *, least: int = 1) -> Closing:
     except ValueError:
         raise InputError(f"closing {text!r}: {argument!r} is not a number; write {HOW}") from None
     if name == "all" and not argument:
-        return Closing("all")
+        return RoundPolicy("all")
     if name == "fraction" and argument and 0 < number <= 1:
-        return Closing("fraction", number)
+        return RoundPolicy("fraction", number)
     if name == "deadline" and argument and 0 < number < math.inf:
-        return Closing("deadline", number, least)
+        return RoundPolicy("deadline", number, least)
     raise InputError(f"unknown closing {text!r}; write {HOW}")

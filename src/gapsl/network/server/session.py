@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import Assembler, Expected, parts
+from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
 from gapsl.network.protocol.serialization import deserialize
 
 GIVES_UP = "the device gives up"
@@ -28,12 +28,12 @@ Answer = wire.Upload | wire.Scored | wire.Done | wire.Status | wire.Judged
 
 
 @dataclass(frozen=True)
-class Due:
+class ExpectedAnswer:
     """The answer that a device owes."""
 
     kind: str  # the name of it in FromDevice
     about: tuple[int, ...] = ()  # round and turn, or the number of a batch
-    tensor: Expected | None = None
+    tensor: TensorSpec | None = None
     labels: range = range(0)  # what labels may be; empty: none are sent
     unlabelled: int = 0  # rows at the end whose label is -1
 
@@ -75,6 +75,9 @@ Event = Joined | Left | Answered | Heard
 Inbox = queue.SimpleQueue[Event]
 
 
+Sending = tuple[ExpectedAnswer | None, Iterable[Outgoing]]  # each with the answer that is due for it
+
+
 class Session:
     """One connection of one device."""
 
@@ -84,18 +87,17 @@ class Session:
         self.device, self.name, self._identify = device, name, identify
         self._inbox = inbox
         self.cancel: Callable[[], object] = lambda: None  # ends the stream, whatever is on its way
-        # What is to be sent, each with the answer that is due for it.
-        self._outgoing: queue.SimpleQueue[tuple[Due | None, Iterable[Outgoing]] | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[Sending | None] = queue.SimpleQueue()
         self._last_word: threading.Timer | None = None
         self._ended = False
         self._finished = False
-        self._due: Due | None = Due("ready")
+        self._due: ExpectedAnswer | None = ExpectedAnswer("ready")
         self._lock = threading.Lock()
         self._assembler = Assembler()
         self._announced: tuple[Answer, Tensor | None] | None = None  # whose tensor is arriving
 
     def command(
-        self, message: wire.ToDevice, due: Due | None = None, payload: Sequence[memoryview] = ()
+        self, message: wire.ToDevice, due: ExpectedAnswer | None = None, payload: Sequence[memoryview] = ()
     ) -> None:
         """Send a command and the bytes of its tensor; what is due for it, if anything, comes as an event."""
         self._outgoing.put((due, framed(message, payload)))
@@ -197,7 +199,7 @@ class Session:
             return
         self._answer(getattr(message, kind), due)
 
-    def _answer(self, answer: Answer, due: Due) -> None:
+    def _answer(self, answer: Answer, due: ExpectedAnswer) -> None:
         if isinstance(answer, wire.Done | wire.Status):
             self._inbox.put(Answered(self, answer, None, None))
             return
@@ -220,7 +222,7 @@ class Session:
             self._inbox.put(Answered(self, answer, tensor, labels))
 
 
-def checked_labels(answer: wire.Upload | wire.Scored, due: Due) -> Tensor | None:
+def checked_labels(answer: wire.Upload | wire.Scored, due: ExpectedAnswer) -> Tensor | None:
     """Return an answer's labels, one a row and all of them possible."""
     rows = answer.activations.shape[0] if answer.activations.shape else 0
     if len(answer.labels) != (rows if due.labels else 0):

@@ -8,7 +8,7 @@ import pytest
 from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.server.fleet_state import Memory
+from gapsl.network.server.fleet_state import FleetState
 
 NAMES = ("cam", "mic")
 CLASSES = 3
@@ -21,7 +21,7 @@ def ready(counts=(4, 0, 6), samples=10, batches=None):
 
 
 def with_both(path):
-    memory = Memory(path, NAMES)
+    memory = FleetState(path, NAMES)
     memory.check(1, ready((1, 1, 1), 3, 1), CLASSES, BATCH)
     memory.check(0, ready(), CLASSES, BATCH)
     memory.keep()
@@ -31,7 +31,7 @@ def with_both(path):
 
 
 def test_where_the_server_knows_the_partition_a_device_cannot_say_otherwise():
-    memory = Memory(None, NAMES, {0: (4, 0, 6)})
+    memory = FleetState(None, NAMES, {0: (4, 0, 6)})
     memory.check(0, ready(), CLASSES, BATCH)
     for other in (ready((5, 0, 5)), ready((4, 0, 2**60), 2**60 + 4)):
         with pytest.raises(WireError, match="the 10 samples that the run's partition gives it") as refused:
@@ -41,7 +41,7 @@ def test_where_the_server_knows_the_partition_a_device_cannot_say_otherwise():
 
 
 def test_labels_that_stay_on_the_device_are_not_compared_but_their_number_is():
-    memory = Memory(None, NAMES, {0: (4, 0, 6)})
+    memory = FleetState(None, NAMES, {0: (4, 0, 6)})
     memory.check(0, ready(()), CLASSES, BATCH, secret=True)
     with pytest.raises(WireError, match="partition"):
         memory.check(0, ready((), samples=11), CLASSES, BATCH, secret=True)
@@ -50,10 +50,10 @@ def test_labels_that_stay_on_the_device_are_not_compared_but_their_number_is():
 def test_a_device_is_tested_with_as_many_samples_as_at_the_start(tmp_path):
     tested = ready()
     tested.test_samples = 7
-    memory = Memory(tmp_path / "fleet.json", ("cam",))
+    memory = FleetState(tmp_path / "fleet.json", ("cam",))
     memory.check(0, tested, CLASSES, BATCH)
     memory.keep()
-    for known in (memory, Memory(tmp_path / "fleet.json", ("cam",))):
+    for known in (memory, FleetState(tmp_path / "fleet.json", ("cam",))):
         known.check(0, tested, CLASSES, BATCH)
         with pytest.raises(WireError, match="tested with 0 samples, and was with 7") as refused:
             known.check(0, ready(), CLASSES, BATCH)
@@ -61,13 +61,13 @@ def test_a_device_is_tested_with_as_many_samples_as_at_the_start(tmp_path):
 
 
 def test_a_device_without_tests_of_its_own_gets_none_later(tmp_path):
-    memory = Memory(tmp_path / "fleet.json", ("cam",))
+    memory = FleetState(tmp_path / "fleet.json", ("cam",))
     memory.check(0, ready(), CLASSES, BATCH)
     memory.keep()
     more = ready()
     more.test_samples = 5
     with pytest.raises(WireError, match="tested with 5 samples, and was with 0"):
-        Memory(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES, BATCH)
+        FleetState(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES, BATCH)
 
 
 def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
@@ -79,41 +79,41 @@ def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
     path.write_text(json.dumps(known))
     more = ready()
     more.test_samples = 5
-    Memory(path, NAMES).check(0, more, CLASSES, BATCH)
+    FleetState(path, NAMES).check(0, more, CLASSES, BATCH)
 
 
 def test_a_new_run_knows_nothing(tmp_path):
-    memory = Memory(tmp_path / "fleet.json", NAMES)
-    assert memory.devices == {} and memory.lineage.current == 0
+    memory = FleetState(tmp_path / "fleet.json", NAMES)
+    assert memory.devices == {} and memory.generations.current == 0
     assert not (tmp_path / "fleet.json").exists()
 
 
 def test_a_server_that_is_started_again_knows_all_it_knew(tmp_path):
     before = with_both(tmp_path / "fleet.json")
-    after = Memory(tmp_path / "fleet.json", NAMES)
+    after = FleetState(tmp_path / "fleet.json", NAMES)
     assert after.devices == before.devices
     assert list(after.devices) == [0, 1]
     assert after.lineage == before.lineage
 
 
 def test_a_generation_is_on_disk_before_any_device_hears_of_it(tmp_path):
-    memory = Memory(tmp_path / "fleet.json", NAMES)
+    memory = FleetState(tmp_path / "fleet.json", NAMES)
     memory.begin(7)
-    assert Memory(tmp_path / "fleet.json", NAMES).lineage.begun == [(memory.lineage.current, 7)]
+    assert FleetState(tmp_path / "fleet.json", NAMES).lineage.begun == [(memory.generations.current, 7)]
 
 
 def test_a_server_without_a_folder_remembers_as_long_as_it_lives(tmp_path):
     memory = with_both(None)
-    assert len(memory.devices) == 2 and len(memory.lineage.begun) == 2
+    assert len(memory.devices) == 2 and len(memory.generations.begun) == 2
 
 
 def test_a_device_that_brings_the_same_data_is_welcome_again(tmp_path):
     with_both(tmp_path / "fleet.json")
-    Memory(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES, BATCH)
+    FleetState(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES, BATCH)
 
 
 def test_before_the_run_begins_a_device_may_come_with_other_data(tmp_path):
-    memory = Memory(tmp_path / "fleet.json", NAMES)
+    memory = FleetState(tmp_path / "fleet.json", NAMES)
     memory.check(0, ready((5, 0, 5)), CLASSES, BATCH)
     memory.check(0, ready(), CLASSES, BATCH)
     assert memory.devices[0].label_counts == (4, 0, 6)
@@ -124,13 +124,13 @@ def test_test_samples_that_cannot_be_are_refused(tests):
     impossible = ready()
     impossible.test_samples = tests
     with pytest.raises(WireError, match="test samples"):
-        Memory(None, NAMES).check(0, impossible, CLASSES, BATCH)
+        FleetState(None, NAMES).check(0, impossible, CLASSES, BATCH)
 
 
 @pytest.mark.parametrize("other", [ready((5, 0, 5)), ready((4, 0, 7), 11)])
 def test_a_device_that_brings_other_data_is_not(tmp_path, other):
     with_both(tmp_path / "fleet.json")
-    memory = Memory(tmp_path / "fleet.json", NAMES)
+    memory = FleetState(tmp_path / "fleet.json", NAMES)
     with pytest.raises(WireError, match="give the device its data back, or start a new run") as refusal:
         memory.check(0, other, CLASSES, BATCH)
     assert refusal.value.reason == wire.OTHER_DATA
@@ -154,7 +154,7 @@ def test_a_device_that_brings_other_data_is_not(tmp_path, other):
     ],
 )
 def test_data_that_cannot_be_are_refused(impossible):
-    memory = Memory(None, NAMES)
+    memory = FleetState(None, NAMES)
     with pytest.raises(WireError, match="cannot be") as refusal:
         memory.check(0, impossible, CLASSES, BATCH)
     assert refusal.value.reason == wire.MALFORMED
@@ -165,7 +165,7 @@ def test_data_that_cannot_be_are_refused(impossible):
 def test_other_devices_or_another_order_are_refused_with_those_it_began_with(tmp_path, names):
     with_both(tmp_path / "fleet.json")
     with pytest.raises(InputError, match=r"began with the devices cam, mic.*same ones in the same order"):
-        Memory(tmp_path / "fleet.json", names)
+        FleetState(tmp_path / "fleet.json", names)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, content):
     path = tmp_path / "fleet.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"fleet\.json is damaged: .*restore it, or start a new run"):
-        Memory(path, NAMES)
+        FleetState(path, NAMES)
     assert path.read_bytes() == content, "and is left as it is"
 
 
@@ -202,10 +202,10 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch):
 
 def test_that_the_server_has_had_a_checkpoint_is_remembered(tmp_path):
     path = tmp_path / "fleet.json"
-    memory = Memory(path, ("cam",))
+    memory = FleetState(path, ("cam",))
     memory.begin(0)
-    assert Memory(path, ("cam",)).stored == 0
-    memory.has_stored(20)
-    assert Memory(path, ("cam",)).stored == 20
+    assert FleetState(path, ("cam",)).stored == 0
+    memory.checkpoint_written(20)
+    assert FleetState(path, ("cam",)).stored == 20
     memory.begin(40)
-    assert Memory(path, ("cam",)).stored == 40
+    assert FleetState(path, ("cam",)).stored == 40

@@ -5,22 +5,22 @@ import math
 import pytest
 
 from gapsl.common.errors import InputError
-from gapsl.network.server.round_policy import Closing, parse_closing
+from gapsl.network.server.round_policy import RoundPolicy, parse_round_policy
 
 
 @pytest.mark.parametrize("text", ["all", "fraction:0.5", "deadline:3"])
 def test_a_round_with_everybody_closes_at_once(text):
-    assert parse_closing(text).closes(asked=4, arrived=4, seconds=0.0)
+    assert parse_round_policy(text).closes(asked=4, arrived=4, seconds=0.0)
 
 
 @pytest.mark.parametrize("text", ["all", "fraction:0.01", "deadline:3"])
 def test_a_round_with_nobody_never_closes(text):
-    assert not parse_closing(text).closes(asked=4, arrived=0, seconds=1e9)
+    assert not parse_round_policy(text).closes(asked=4, arrived=0, seconds=1e9)
 
 
 def test_all_waits_for_everybody_however_long():
-    closing = parse_closing("all")
-    assert closing.waits
+    closing = parse_round_policy("all")
+    assert closing.waits_for_all
     assert not closing.closes(asked=4, arrived=3, seconds=1e9)
 
 
@@ -29,34 +29,34 @@ def test_all_waits_for_everybody_however_long():
     [(0.5, 4, 2), (0.5, 5, 3), (0.75, 4, 3), (0.1, 4, 1), (1.0, 4, 4), (0.3, 10, 3), (0.7, 10, 7)],
 )
 def test_a_fraction_closes_with_so_many_and_not_before(share, asked, enough):
-    closing = parse_closing(f"fraction:{share}")
-    assert not closing.waits
+    closing = parse_round_policy(f"fraction:{share}")
+    assert not closing.waits_for_all
     assert [closing.closes(asked, n, 0.0) for n in range(asked + 1)] == [
         n >= enough for n in range(asked + 1)
     ]
 
 
 def test_a_deadline_closes_with_whom_it_has_when_its_time_is_up():
-    closing = parse_closing("deadline:3")
-    assert not closing.waits
+    closing = parse_round_policy("deadline:3")
+    assert not closing.waits_for_all
     assert not closing.closes(asked=4, arrived=3, seconds=2.9)
     assert closing.closes(asked=4, arrived=1, seconds=3.0)
 
 
 def test_a_deadline_may_wait_for_some_however_late_it_is():
-    closing = parse_closing("deadline:3", least=2)
+    closing = parse_round_policy("deadline:3", least=2)
     assert not closing.closes(asked=4, arrived=1, seconds=1e9)
     assert closing.closes(asked=4, arrived=2, seconds=3.0)
     assert closing.closes(asked=1, arrived=1, seconds=0.0), "where fewer were asked, they are enough"
 
 
 def test_time_alone_closes_under_a_deadline_only():
-    assert parse_closing("deadline:3").seconds == 3.0
-    assert parse_closing("all").seconds == parse_closing("fraction:0.5").seconds == math.inf
+    assert parse_round_policy("deadline:3").seconds == 3.0
+    assert parse_round_policy("all").seconds == parse_round_policy("fraction:0.5").seconds == math.inf
 
 
 def test_the_default_waits_for_all():
-    assert Closing() == parse_closing("all")
+    assert RoundPolicy() == parse_round_policy("all")
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_the_default_waits_for_all():
 )  # fmt: skip
 def test_what_is_no_policy_is_refused_with_what_may_be_written(text):
     with pytest.raises(InputError, match=r"all, fraction:SHARE \(0 to 1\) or deadline:SECONDS") as refusal:
-        parse_closing(text)
+        parse_round_policy(text)
     assert repr(text) in str(refusal.value)
 
 
 def test_a_share_of_next_to_nothing_is_one_device():
-    assert not parse_closing("fraction:1e-10").closes(3, 0, 1e9)
-    assert parse_closing("fraction:1e-10").closes(3, 1, 0)
+    assert not parse_round_policy("fraction:1e-10").closes(3, 0, 1e9)
+    assert parse_round_policy("fraction:1e-10").closes(3, 1, 0)
