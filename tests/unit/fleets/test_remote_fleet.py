@@ -579,7 +579,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
 
 
 def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeypatch):
-    monkeypatch.setattr(dispatcher, "SHARING", 0.3)
+    monkeypatch.setattr(event_queue, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")
@@ -593,7 +593,7 @@ def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeyp
 
 
 def test_but_not_for_ever(monkeypatch):
-    monkeypatch.setattr(dispatcher, "SHARING", 0.3)
+    monkeypatch.setattr(event_queue, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")

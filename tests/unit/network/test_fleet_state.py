@@ -93,13 +93,13 @@ def test_a_server_that_is_started_again_knows_all_it_knew(tmp_path):
     after = FleetState(tmp_path / "fleet.json", NAMES)
     assert after.devices == before.devices
     assert list(after.devices) == [0, 1]
-    assert after.lineage == before.lineage
+    assert after.generations == before.generations
 
 
 def test_a_generation_is_on_disk_before_any_device_hears_of_it(tmp_path):
     memory = FleetState(tmp_path / "fleet.json", NAMES)
     memory.begin(7)
-    assert FleetState(tmp_path / "fleet.json", NAMES).lineage.begun == [(memory.generations.current, 7)]
+    assert FleetState(tmp_path / "fleet.json", NAMES).generations.begun == [(memory.generations.current, 7)]
 
 
 def test_a_server_without_a_folder_remembers_as_long_as_it_lives(tmp_path):
