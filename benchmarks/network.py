@@ -45,7 +45,7 @@ from gapsl.network.protocol.settings import make_network
 from gapsl.network.server.fleet_state import FleetState
 from gapsl.network.server.roster import PROTOCOL, Roster
 from gapsl.network.server.round_policy import RoundPolicy
-from gapsl.network.server.service import Service, serve
+from gapsl.network.server.service import Service, start_service
 from gapsl.network.server.session import Inbox
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.credentials import device_credentials, server_credentials
@@ -181,7 +181,7 @@ def stream(certs: Path | None) -> Callable[[], None]:
         )
 
     credentials: grpc.ServerCredentials | None = None if certs is None else server_credentials(certs)
-    serving = serve(Service(roster, welcome, lambda context: None), "localhost:0", 1, credentials)
+    serving = start_service(Service(roster, welcome, lambda context: None), "localhost:0", 1, credentials)
     another("echo", serving.port, certs or "")
     fleet.gather()
     fleet.load(Path(), 0)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from gapsl.data import Source, load_source, make_partition
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
     from gapsl.models import Split, build_model, check_cut, register_model, split
+    from gapsl.network.device.join import join
     from gapsl.run.api import resume, train, trained
     from gapsl.run.observers import Observer
+    from gapsl.run.serve import serve
 
 __version__ = "0.1.0"
 
@@ -36,11 +38,13 @@ __all__ = [
     "check_cut",
     "compare",
     "diagnose",
+    "join",
     "load_source",
     "make_partition",
     "register_method",
     "register_model",
     "resume",
+    "serve",
     "split",
     "train",
     "trained",
@@ -54,7 +58,9 @@ _NAMES = {
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
     "gapsl.run.api": ("resume", "train", "trained"),
+    "gapsl.network.device.join": ("join",),
     "gapsl.run.observers": ("Observer",),
+    "gapsl.run.serve": ("serve",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -253,7 +253,5 @@ def test_labels_that_stay_on_the_device_are_never_sent(
 
 
 def test_a_device_without_data_says_what_to_bring(tmp_path: Path) -> None:
-    from gapsl.cli.join import workplace
-
     with pytest.raises(GapslError, match="--data folder:PATH"):
-        workplace(wire.Welcome(own_data=True, classes=["cat", "dog"]), None, None)
+        load_device_data(wire.Welcome(own_data=True, classes=["cat", "dog"]))

@@ -112,10 +112,10 @@ def test_a_method_that_only_the_server_knows_is_trained_with_devices_of_another_
 def test_a_process_whose_device_fails_as_nobody_foresaw_does_not_end_well(tmp_path: Path) -> None:
     served = Served(compose(words={**SMALL, "method": "psl", "rounds": 2}), tmp_path)
     program = (
-        "from pathlib import Path; import gapsl.cli.join as join\n"
+        "from gapsl.cli.networking import start_log; import gapsl.network.device.join as join\n"
         "def load_device_data(*given): raise RuntimeError('nobody foresaw this')\n"
         "join.load_device_data = load_device_data\n"
-        "join.join(server='localhost:%d', name=['device-0'], state=Path(%r))"
+        "start_log('text'); join.join('localhost:%d', 'device-0', state=%r)"
     )
     command = [sys.executable, "-c", program % (served.port, str(tmp_path / "elsewhere"))]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

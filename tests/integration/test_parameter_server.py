@@ -19,9 +19,10 @@ from network import SMALL, Served, answers, channel_to, parameter_server
 from processes import wait_until
 from torch import Tensor
 
-from gapsl.cli.join import credentials_at, join
+from gapsl.cli.join import join
 from gapsl.common.errors import InputError
 from gapsl.models.half import average
+from gapsl.network.device.join import credentials_at
 from gapsl.network.parameter_server import client as holder
 from gapsl.network.parameter_server import service as parameters
 from gapsl.network.parameter_server.client import ParameterClient, TurnedAway

@@ -13,13 +13,13 @@ from rich.table import Table
 from gapsl.cli import running
 from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output, say
-from gapsl.cli.serve import settings_of
 from gapsl.cli.show import show_runs
 from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
 from gapsl.network.processes import PARAMETERS, SERVER, Processes
 from gapsl.run.config import merge, parse_assignment
 from gapsl.run.folder import RunFolder
+from gapsl.run.served_run import served_settings
 
 app = typer.Typer(
     help="Start a server and its devices as processes of this machine, to try things out.",
@@ -72,7 +72,7 @@ def bring_up(
     """Start whoever does not run; False: the run is finished, and there is nothing to start."""
     run = out / "run"
     words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
-    chosen, network = settings_of(config, preset, words, {}, run)
+    chosen, network = served_settings(config, preset, words, {}, run)
     if RunFolder(run).result_file.exists():
         say(f"the run in {run} is finished; for another one choose another --out")
         show_runs(run, plots=False)

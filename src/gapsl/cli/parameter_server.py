@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from gapsl.cli import networking
-from gapsl.cli.networking import log, server_security, split_names, start_log
+from gapsl.cli.networking import log, split_names, start_log
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed, write_text
 from gapsl.common.interrupt import Interrupt
 from gapsl.network.parameter_server.service import ParameterService, serve_parameters
 from gapsl.network.parameter_server.store import Transfers
 from gapsl.network.protocol.settings import check_names
+from gapsl.network.server.security import server_security
 
 EPILOG = (
     "Example: gapsl parameter-server --names camera-1,camera-2 --listen 0.0.0.0:7444, and gapsl serve "

@@ -16,10 +16,10 @@ from gapsl.cli.show import how_to_finish
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.interrupt import Interrupt
 from gapsl.fleets.replay import ReplayFleet
-from gapsl.run.build import make_fleet, prepare
+from gapsl.run.build import make_fleet, make_parts, make_training
 from gapsl.run.config import make_config, merge
 from gapsl.run.folder import RunFolder
-from gapsl.run.serve import stored_network
+from gapsl.run.served_run import stored_network
 
 
 class Different(GapslError):
@@ -61,11 +61,8 @@ def replay(
     happened = {record.round: record.events for record in opened.records()}
     unheard = result.final.unheard
     torch.set_num_threads(config.threads)
-    training = prepare(
-        config,
-        partition_file=opened.partition_file,
-        fleet_of=partial(make_fleet, kind=partial(ReplayFleet, happened, unheard)),
-    )
+    parts = make_parts(config, partition_file=opened.partition_file)
+    training = make_training(parts, make_fleet(parts, kind=partial(ReplayFleet, happened, unheard)))
     with Interrupt(running.asked_to_stop) as interrupt, Display(output, quiet=quiet) as display:
         training.observers, training.stop = [RunProgress(display, "replay")], lambda: interrupt.asked
         again = training.run()

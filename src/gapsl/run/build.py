@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,14 +59,50 @@ def prepare(
     partition_file: Path | None = None,
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
-    fleet_of: Callable[[Parts], Fleet] | None = None,
-    own_data: bool = False,
 ) -> Training:
-    """Build everything a run needs, checking it all before the first round.
+    """Build a run whose devices are in this process, checking everything before the first round.
 
-    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
-    `fleet_of` makes another fleet than that of this process; with `own_data` its devices bring their data.
+    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with.
     """
+    parts = make_parts(
+        config, model=model, data=data, partition_file=partition_file, loss=loss, progress=progress
+    )
+    return make_training(parts, make_fleet(parts))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of besides its fleet, checked: devices can be built from it, or waited for."""
+
+    config: Config
+    source: Source
+    partition: Partition
+    owners: Sequence[Indices]  # the samples of each device
+    halves: Split  # at their start
+    total_rounds: int
+    where: torch.device
+    faults: Faults | None
+    loss: Loss
+    head: nn.Module | None = None  # the last layer, where devices have it
+    own_data: bool = False  # whether devices bring their data
+
+    def epoch(self, samples: int) -> int:
+        """Return how many rounds a pass over so many samples takes."""
+        present = participants(self.config.devices, self.config.participation)
+        return math.ceil(samples / (present * (self.config.batch_size - self.config.probes)))
+
+
+def make_parts(
+    config: Config,
+    *,
+    model: GivenModel | None = None,
+    data: GivenData | None = None,
+    partition_file: Path | None = None,
+    loss: Loss = cross_entropy,
+    progress: Progress | None = None,
+    own_data: bool = False,
+) -> Parts:
+    """Return the parts of a run, refusing what cannot be trained; with `own_data` devices bring theirs."""
     where = compute_device(config.device)
     source = take_source(config, data, progress)
     if source.described and not own_data:
@@ -88,38 +124,37 @@ def prepare(
     if config.labels == "device":
         middle, head = behead(halves.server)
         halves = Split(halves.device, middle)
-    present = participants(config.devices, config.participation)
-
-    def epoch(samples: int) -> int:
-        return math.ceil(samples / (present * (config.batch_size - config.probes)))
-
-    total_rounds = config.rounds or (config.epochs or DEFAULT_EPOCHS) * epoch(sum(partition.sizes))
     owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    parts = Parts(config, source, partition, owners, halves, total_rounds, where, faults, head)
-    fleet: Fleet = (fleet_of or make_fleet)(parts)
-    per_epoch = epoch(sum(info.samples for info in fleet.devices.values()))
-    if head is not None:
-        loss = HeadLoss(fleet.judge)
-    losses = make_losses(loss, config, fleet.devices, faults, classes=len(source.classes))
+    parts = Parts(config, source, partition, owners, halves, 0, where, faults, loss, head, own_data)
+    epochs = config.epochs or DEFAULT_EPOCHS
+    return replace(parts, total_rounds=config.rounds or epochs * parts.epoch(sum(partition.sizes)))
+
+
+def make_training(parts: Parts, fleet: Fleet) -> Training:
+    """Return the run of these parts with a fleet whose devices are there."""
+    config, source, partition, halves = parts.config, parts.source, parts.partition, parts.halves
+    per_epoch = parts.epoch(sum(info.samples for info in fleet.devices.values()))
+    loss = parts.loss if parts.head is None else HeadLoss(fleet.judge)
+    losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
     server = ServerModel(
-        make_half(halves.server, config.server_optimizer, total_rounds),
+        make_half(halves.server, config.server_optimizer, parts.total_rounds),
         seed=config.seed,
         loss=losses.server,
         device_loss=losses.device,
     )
     run = RunInfo(
         seed=config.seed,
-        total_rounds=total_rounds,
+        total_rounds=parts.total_rounds,
         rounds_per_epoch=per_epoch,
-        batches_per_round=present,
+        batches_per_round=participants(config.devices, config.participation),
         devices=fleet.devices,
         reduction=config.reduction,
         device_gradient=config.device_gradient,
         parameters=config.parameters(),
     )
-    strategy = with_options(strategy_class(server, run), config, losses)
-    if own_data:
+    strategy = with_options(METHODS[config.method](server, run), config, losses)
+    if parts.own_data:
         counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
     else:
         counts = torch.from_numpy(partition.label_counts(source.train.labels, len(source.classes)))
@@ -130,7 +165,7 @@ def prepare(
         config=config,
         strategy=strategy,
         fleet=fleet,
-        total_rounds=total_rounds,
+        total_rounds=parts.total_rounds,
         rounds_per_epoch=per_epoch,
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
@@ -151,19 +186,6 @@ def undivided(config: Config) -> Partition:
     return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a fleet is made of."""
-
-    config: Config
-    source: Source
-    partition: Partition
-    owners: Sequence[Indices]  # the samples of each device
-    halves: Split  # at their start
-    total_rounds: int
-    where: torch.device
-    faults: Faults | None
-    head: nn.Module | None = None  # the last layer, where devices have it
 
 
 def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:

@@ -1,52 +1,131 @@
-"""From a configuration to a run whose devices are somewhere else."""
+"""Training with devices elsewhere: `gapsl serve` and `gapsl.serve`."""
 
 from __future__ import annotations
 
+import logging
 import queue
-import re
 import shlex
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
-import numpy as np
-import torch
-import yaml
-from torch import Tensor
 
 from gapsl.analysis.metrics import Metrics
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Stopped
 from gapsl.common.files import room_needed, write_text
-from gapsl.data import make_evaluation_transform
-from gapsl.device.build import LAYOUTS, batched
-from gapsl.fleets.base import Stopped
-from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
-from gapsl.methods.registry import METHODS
-from gapsl.models.half import model_bytes
+from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.contract import TensorContract
-from gapsl.network.protocol.settings import CODECS, COMPRESSIONS, Network, make_network
-from gapsl.network.server.fleet_state import FleetState, last_checkpoint_of
-from gapsl.network.server.roster import PROTOCOL, Roster
-from gapsl.network.server.service import Identify, Service, Serving, serve
+from gapsl.network.protocol.settings import Network
+from gapsl.network.server.event_queue import listing
+from gapsl.network.server.roster import Roster
+from gapsl.network.server.security import server_security
+from gapsl.network.server.service import Identify, Service, Serving, start_service
 from gapsl.network.server.session import Heard, Inbox
-from gapsl.network.tls.security import check_address
-from gapsl.run.build import Parts, prepare
-from gapsl.run.checkpoint import Checkpoints, round_of
-from gapsl.run.config import Config, read_yaml
+from gapsl.run.build import make_parts, make_training
+from gapsl.run.config import Config
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
-from gapsl.run.records import RunResult
+from gapsl.run.records import RoundRecord, RunResult
+from gapsl.run.served_fleet import addressed, make_remote_fleet
+from gapsl.run.served_run import (
+    MUTUAL_TLS,
+    PLAIN_TEXT,
+    check_served,
+    discard,
+    opened,
+    refuse_incomplete,
+    refuse_plainer,
+    served_settings,
+    was_secure,
+    write_network,
+)
 
-RUN_NAME = re.compile("[0-9a-f]{32}")
 FAREWELL_SECONDS = 20.0  # that a finished run waits for devices that do not know it yet, who try every 15
+
+log = logging.getLogger("gapsl")
+
+
+def serve(
+    config: Config | str | Path | None = None,
+    *,
+    out: str | Path,
+    listen: str = "localhost:7443",
+    preset: str | None = None,
+    network: Network | Mapping[str, Any] | None = None,
+    certs: str | Path | None = None,
+    insecure: bool = False,
+    metrics: str = "",
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> RunResult | None:
+    """Serve a run to its devices until it is finished, and return its result; None if `stop` ended it early.
+
+    A run that is in `out` goes on, from the newest checkpoint that all devices have. `network` has the
+    settings of that section, `settings` those of the run. What happens is logged by the logger "gapsl".
+    """
+    folder = Path(out).expanduser()
+    if isinstance(config, Config) and isinstance(network, Network):  # composed already
+        chosen, agreed = config, network
+    else:
+        section = network.model_dump(mode="json") if isinstance(network, Network) else network or {}
+        chosen, agreed = served_settings(config, preset, settings, section, folder)
+    credentials, identify = server_security(listen, certs, insecure, "server")
+    if credentials is None and not insecure:
+        refuse_plainer(folder)
+    host, names = listen.rpartition(":")[0], agreed.device_names(chosen.devices)
+
+    def started(port: int) -> None:
+        security = MUTUAL_TLS if credentials is not None else PLAIN_TEXT
+        log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, folder)
+        # Once in plain text is not for good.
+        write_text(folder / "security", MUTUAL_TLS if was_secure(folder) else security)
+        write_text(folder / "address", f"{host}:{port}")
+        log.info("waiting for %s", listing(names))
+
+    watching = [RoundLog(names), *observers]
+    listening = Listening(listen, credentials, identify, started, stop, log.info, watching, metrics)
+    return train_remotely(chosen, agreed, folder, listening)
+
+
+class RoundLog(Observer):
+    """Says how the run goes on, in log lines."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def started(self, run: Any) -> None:
+        """Training begins, or goes on."""
+        log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
+
+    def round(self, record: RoundRecord) -> None:
+        """A round is done."""
+        fields: dict[str, Any] = {"round": record.round}
+        words = [f"round {record.round}"]
+        if record.loss is not None:
+            fields["loss"] = record.loss
+            words.append(f"loss {record.loss:.3f}")
+        if record.selection is not None:
+            fields["kept"] = list(record.selection.kept)
+            words.append(f"kept {len(record.selection.kept)}")
+        if record.events.absent:
+            fields["absent"] = sorted(record.events.absent)
+            words.append(f"without {listing([self._names[device] for device in fields['absent']])}")
+        if record.evaluation is not None:
+            fields["accuracy"] = record.evaluation.device_mean
+            words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
+        log.info(" ".join(words), extra={"fields": fields})
+
+    def warned(self, message: str) -> None:
+        """Something a person should know of."""
+        log.warning(message)
 
 
 @dataclass(frozen=True)
@@ -63,7 +142,9 @@ class Listening:
     metrics: str = ""  # HOST:PORT for Prometheus; none: not served
 
 
-def train_remotely(config: Config, network: Network, out: Path, listening: Listening) -> RunResult | None:
+def train_remotely(
+    config: Config, network: Network, out: Path, listening: Listening
+) -> RunResult | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
     folder = RunFolder(out)
@@ -88,93 +169,6 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             server.stop("the server stops; it goes on when it is started again")
 
 
-def discard(folder: RunFolder) -> None:
-    """Remove what was written of a run that could not even wait for devices: it is in the next one's way."""
-    for path in (folder.config_file, folder.environment_file, folder.network_file, folder.name_file):
-        path.unlink(missing_ok=True)
-
-
-def refuse_incomplete(folder: RunFolder) -> None:
-    """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
-    finished = folder.result_file.exists()
-    recorded = [] if finished else [record.round for record in folder.records()]
-    rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
-    if not finished and not any(rounds) and not recorded:
-        return  # nothing is trained yet
-    served = (folder.name_file, folder.fleet_file, folder.network_file)
-    if not any(path.exists() for path in served):
-        way = "see it with gapsl show" if finished else "go on with gapsl resume"
-        raise InputError(
-            f"{folder.path} has a run in it that was trained without a network: {way} {folder.quoted}, or "
-            "choose another --out"
-        )
-    if finished:
-        return  # it does not have to go on
-    wanted = (*served, folder.records_file)
-    missing = [path.name for path in wanted if not path.exists()]
-    if not rounds or (
-        not any(rounds) and last_checkpoint_of(folder.fleet_file)
-    ):  # that of round 0 is always kept
-        missing.append("checkpoints")
-    if missing:
-        raise InputError(
-            f"{folder.path} has lost {' and '.join(missing)}, without which the run cannot go on: put it "
-            "back from a copy of the folder, or start a new run with another --out"
-        )
-    folder.check_records(max(rounds))
-
-
-def check_served(config: Config, network: Network) -> None:
-    """Refuse what cannot be done over a network, before anybody is waited for."""
-    strategy = METHODS[config.method]
-    if strategy.pooled:
-        raise InputError(f"{config.method} has all data in one place, so there is nothing to serve")
-    if strategy.moves_halves and not network.parameter_server:
-        raise InputError(
-            f"{config.method} moves devices' halves, which the server must not see: start a gapsl "
-            "parameter-server, and name it with --parameter-server HOST:PORT"
-        )
-    if network.parameter_server:
-        check_address(network.parameter_server)
-    penalty = getattr(config.parameters(), "penalty", None)
-    if config.labels == "device" and penalty == "finite" and not network.round_policy().waits_for_all:
-        raise InputError(
-            "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
-            "gapsl.penalty = none, or closing = all"
-        )
-    if strategy.in_turn and not network.round_policy().waits_for_all:
-        raise InputError(
-            f"{config.method} goes from device to device and needs each of them; set closing = all"
-        )
-    network.device_names(config.devices)
-
-
-def opened(folder: RunFolder, config: Config, network: Network) -> bool:
-    """Write down the settings of a run if they are not there; True: it is new."""
-    new = not folder.config_file.exists()
-    if new:
-        RunFolder.create(folder.path, config, {})
-    if not folder.network_file.exists():
-        write_network(folder, network)
-    return new
-
-
-def write_network(folder: RunFolder, network: Network) -> None:
-    """Write down how a run goes over the network."""
-    write_text(folder.network_file, yaml.safe_dump(network.model_dump(mode="json"), sort_keys=False))
-
-
-def stored_network(out: Path) -> Network:
-    """Return how a run that was served before goes over the network; killed at its start, it may not know."""
-    file = RunFolder(out).network_file
-    if not file.exists():
-        return make_network({})
-    values = read_yaml(file)
-    if not values:
-        raise InputError(f"{file} is damaged: it is empty; put it back from a copy of the folder")
-    return make_network(values)
-
-
 class Server:
     """A run in progress, and the service its devices speak to."""
 
@@ -183,7 +177,6 @@ class Server:
         self._roster = Roster(network.device_names(config.devices), Inbox())
         self._service: Service | None = None
         self._serving: Serving | None = None
-        self._metrics: list[Observer] = []
 
     @property
     def listened(self) -> bool:
@@ -191,17 +184,20 @@ class Server:
         return self._serving is not None
 
     def prepare(self) -> Training:
-        """Build the run, wait for its devices, and go back to where all of them can go on from."""
-        listening, folder = self._listening, self._folder
+        """Gather the devices, build the run, and go back to where all of them can go on from."""
+        listening, folder, own_data = self._listening, self._folder, self._network.data == "own"
         saved = folder.partition_file if folder.partition_file.exists() else None
-        training = prepare(
-            self._config,
-            partition_file=saved,
-            fleet_of=self._gather,
-            own_data=self._network.data == "own",
+        parts = make_parts(self._config, partition_file=saved, own_data=own_data)
+        fleet, welcome = make_remote_fleet(
+            parts, self._network, folder, self._roster, stop=listening.stop, tell=listening.tell
         )
-        training.observers, training.stop = [*listening.observers, *self._metrics], listening.stop
-        if self._network.data == "own":
+        metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
+        self._listen(Service(self._roster, partial(addressed, welcome), listening.identify))
+        write_network(folder, self._network)  # of which some may have changed, and now stays
+        fleet.gather()
+        training = make_training(parts, fleet)
+        training.observers, training.stop = [*listening.observers, *metrics], listening.stop
+        if own_data:
             training.custom = {"partition": "own data"}
         training.keep_in(folder)
         assert training.checkpoints is not None
@@ -249,112 +245,6 @@ class Server:
     def _listen(self, service: Service) -> None:
         listening = self._listening
         self._service = service
-        self._serving = serve(service, listening.address, len(self._roster.names), listening.credentials)
+        names, credentials = self._roster.names, listening.credentials
+        self._serving = start_service(service, listening.address, len(names), credentials)
         listening.started(self._serving.port)
-
-    def _gather(self, parts: Parts) -> RemoteFleet:
-        """Listen, and wait until every device has said what it has."""
-        listening, network, roster = self._listening, self._network, self._roster
-        cut, features = shapes_at_cut(parts)
-        welcome = self._welcome(parts, features)
-        fleet = RemoteFleet(
-            roster,
-            TensorContract.of(welcome, self._config, cut),
-            FleetState(self._folder.fleet_file, roster.names, known_labels(parts)),
-            policy=network.round_policy(),
-            total_rounds=parts.total_rounds,
-            merges=bool(network.parameter_server),
-            half_bytes=model_bytes(parts.halves.device),
-            sizes=common_sizes(parts),
-            sets=public_sets(parts) if network.data == "own" else None,
-            where=parts.where,
-            layout=LAYOUTS[self._config.layout],
-            patience=network.patience,
-            stop=listening.stop,
-            tell=listening.tell,
-        )
-        self._metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
-        self._listen(Service(roster, partial(addressed, welcome), listening.identify))
-        write_network(self._folder, network)  # of which some may have changed, and now stays
-        fleet.gather()
-        return fleet
-
-    def _welcome(self, parts: Parts, features: tuple[int, ...]) -> wire.Welcome:
-        """Return what every device is told of the run."""
-        network, source = self._network, parts.source
-        return wire.Welcome(
-            protocol=PROTOCOL,
-            run=run_name(self._folder),
-            devices=self._config.devices,
-            config=self._config.for_device(),
-            classes=source.classes,
-            inputs=source.input_shape,
-            activations=CODECS[network.activations],
-            gradients=CODECS[network.gradients],
-            compression=COMPRESSIONS[network.compression],
-            parameter_server=network.parameter_server,
-            mean=source.mean,
-            std=source.std,
-            own_data=network.data == "own",
-            features=features,
-        )
-
-
-def addressed(welcome: wire.Welcome, device: int) -> wire.Welcome:
-    """Return a welcome with the number of the device that it is for."""
-    copy = wire.Welcome()
-    copy.CopyFrom(welcome)
-    copy.device = device
-    return copy
-
-
-def known_labels(parts: Parts) -> dict[int, tuple[int, ...]]:
-    """Return how many of each class devices have, where all have one dataset."""
-    if not parts.partition.samples:
-        return {}
-    counts = parts.partition.label_counts(parts.source.train.labels, len(parts.source.classes))
-    return {device: tuple(row) for device, row in enumerate(counts.tolist())}
-
-
-def common_sizes(parts: Parts) -> dict[wire.Evaluate.Set, int]:
-    """Return how many samples the evaluation sets have that are the same for all devices."""
-    test = 0 if parts.source.described else len(parts.source.test)
-    return {wire.Evaluate.TEST: test, wire.Evaluate.VALIDATION: len(parts.partition.validation)}
-
-
-def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
-    """Return the evaluation sets that the server has and its devices do not."""
-    source = parts.source
-    if source.described:
-        return {}
-    dtype = next(parts.halves.device.parameters()).dtype
-
-    def test() -> Iterator[Tensor]:
-        inputs = batched(source.test, np.arange(len(source.test)), make_evaluation_transform(source))
-        return (batch.to(dtype) for batch in inputs)
-
-    return {wire.Evaluate.TEST: test}
-
-
-def shapes_at_cut(parts: Parts) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of one sample's activations, and before the head where devices have it."""
-    with torch.no_grad():
-        sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.halves.device.parameters()).dtype)
-        at_cut = parts.halves.device.eval()(sample.to(parts.where))
-        parts.halves.device.train()
-        if parts.head is None:
-            return tuple(at_cut.shape[1:]), ()
-        features = parts.halves.server.eval()(at_cut)
-        parts.halves.server.train()
-    return tuple(at_cut.shape[1:]), tuple(features.shape[1:])
-
-
-def run_name(folder: RunFolder) -> str:
-    """Return what tells this run from all others, to devices that keep checkpoints of several."""
-    path = folder.name_file
-    if not path.exists():
-        write_text(path, uuid.uuid4().hex)
-    name = path.read_text(encoding="utf-8", errors="replace").strip()
-    if not RUN_NAME.fullmatch(name):
-        raise InputError(f"{path} is damaged: it names the run; put it back, or start a new one")
-    return name

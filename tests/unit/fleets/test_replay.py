@@ -7,7 +7,7 @@ from quick import config_of, play_round, prepared
 
 from gapsl.fleets.base import FleetEvents
 from gapsl.fleets.replay import ReplayFleet
-from gapsl.run.build import make_fleet, prepare
+from gapsl.run.build import make_fleet, make_parts, make_training
 
 WORDS = {
     "method": "sfl",
@@ -19,9 +19,8 @@ DEVICE, BACK, AVERAGED = 1, 2, 3  # which goes back to the state after round 2, 
 
 
 def replayed(happened):
-    training = prepare(
-        config_of(**WORDS), fleet_of=partial(make_fleet, kind=partial(ReplayFleet, happened, []))
-    )
+    parts = make_parts(config_of(**WORDS))
+    training = make_training(parts, make_fleet(parts, kind=partial(ReplayFleet, happened, [])))
     training.run()
     return training.fleet.digests()
 

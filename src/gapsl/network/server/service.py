@@ -162,7 +162,7 @@ def check_free(address: str) -> None:
                         ) from None
 
 
-def serve(
+def start_service(
     service: Service, address: str, devices: int, credentials: grpc.ServerCredentials | None
 ) -> Serving:
     """Start the service on an address."""
