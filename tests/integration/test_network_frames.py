@@ -194,7 +194,7 @@ class Visitors:
     frames: int = 0  # answers with a mistake
     kinds: Counter[str] = field(default_factory=Counter)  # what should have been said instead
     reasons: Counter[str] = field(default_factory=Counter)  # why they were refused
-    _load_data: DeviceData | None = None
+    _data: DeviceData | None = None
 
     def visit(self, channel: grpc.Channel, proper: int, mistakes: Sequence[Mistake | Scores]) -> None:
         """Answer so many times as a device does, then with mistakes, then leave."""

@@ -52,7 +52,7 @@ def served_settings(
     before = stored.resolved()
     base = None if config is not None or preset is not None else stored
     wanted = compose(base, preset_name=preset, words=asked_for).resolved()
-    for name, value in wanted.items():
+    for name, value in {"method": None, **wanted}.items():
         if name not in INCIDENTAL and before.get(name) != value:
             raise InputError(
                 f"{out} was started with {name} = {before.get(name)}, not {value}; to go on leave out "
