@@ -186,8 +186,6 @@ def undivided(config: Config) -> Partition:
     return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
 
 
-
-
 def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:
     """Return devices of this process that all start from one model, each with its own data."""
     config, source, partition = parts.config, parts.source, parts.partition
