@@ -142,9 +142,7 @@ class Listening:
     metrics: str = ""  # HOST:PORT for Prometheus; none: not served
 
 
-def train_remotely(
-    config: Config, network: Network, out: Path, listening: Listening
-) -> RunResult | None:
+def train_remotely(config: Config, network: Network, out: Path, listening: Listening) -> RunResult | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
     check_served(config, network)
     folder = RunFolder(out)
