@@ -300,7 +300,7 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
             assert ours.config[name]["lr"] == value["lr"]
         else:
             assert ours.config[name] == value
-    assert "label" not in result_of(out / "psl-seed0")
+    assert result_of(out / "psl-seed0").label is None
     more = cli.run("compare", *TINY, "--methods", "psl,frozen", "--out", out, "--quiet")
     assert more.code == 0, "the same comparison with another method: " + more.stderr
     other = cli.run("compare", *TINY, "--methods", "psl", "--seeds", "3", "--batch-size", "6", "--out", out)
