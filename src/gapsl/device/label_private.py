@@ -31,13 +31,13 @@ class LabelPrivateDevice(Device):
         self._position, self._labels, self._gradient = (round, turn), upload.labels, None
         return replace(upload, labels=upload.labels[:0])
 
-    def judge(self, features: Tensor) -> tuple[float, Tensor]:
+    def head_loss(self, features: Tensor) -> tuple[float, Tensor]:
         """Return the loss of what the server made of the mini-batch, and its derivative.
 
         The head learns from the first look at a mini-batch; any further one is for the server alone.
         """
         if self._labels is None:
-            raise RuntimeError("there is no mini-batch to judge")
+            raise RuntimeError("there is no mini-batch whose loss to compute")
         features = features.detach().to(self.where).requires_grad_()
         self.head.model.train()
         with torch.enable_grad(), global_stream(self.seed, "dropout-head", self.id, *self._position):
@@ -47,7 +47,7 @@ class LabelPrivateDevice(Device):
             self._gradient = torch.cat([piece.reshape(-1) for piece in own])
         return loss.item(), returned
 
-    def predict(self, features: Tensor) -> Tensor:
+    def head_logits(self, features: Tensor) -> Tensor:
         """Return the logits of an evaluation batch."""
         with torch.no_grad():
             logits: Tensor = self.head.model.eval()(features.to(self.where))

@@ -62,12 +62,12 @@ class Fleet(Protocol):
     merges: bool  # whether anybody may see the client-side models and average them
     own_tests: bool  # whether devices have test samples of their own
 
-    def gone(self) -> Collection[int]:
+    def dropped(self) -> Collection[int]:
         """Return the devices that have left in the middle of the round."""
         ...
 
     @property
-    def headed(self) -> bool:
+    def label_private(self) -> bool:
         """Whether devices have the last layer of the model, and keep the labels."""
         ...
 
@@ -92,26 +92,26 @@ class Fleet(Protocol):
         """Move the client-side model from one device to another; optimizers stay."""
         ...
 
-    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+    def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Yield the activations of an evaluation set, batch by batch in order, without training.
 
         Raises Away where the device is not there and is not waited for.
         """
         ...
 
-    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the activations and labels of a device's own test samples, with its own half or another."""
         ...
 
-    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+    def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device with a head compute the loss of its mini-batch, and its derivative."""
         ...
 
-    def predict(self, device: int, features: Tensor) -> Tensor:
+    def head_logits(self, device: int, features: Tensor) -> Tensor:
         """Let a device with a head compute the logits of an evaluation batch."""
         ...
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> int:
+    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
         """Let a device with a head count its own test samples in a batch, and how many are right."""
         ...
 
@@ -123,7 +123,7 @@ class Fleet(Protocol):
         """Store every device's state after a round, in a folder or where the device is."""
         ...
 
-    def stored(self, round: int) -> None:
+    def checkpoint_written(self, round: int) -> None:
         """Take note that the checkpoint after a round is there, the server's own part, too."""
         ...
 
@@ -135,10 +135,10 @@ class Fleet(Protocol):
         """Return the SHA-256 of every device's half."""
         ...
 
-    def common(self, rounds: Collection[int]) -> int | None:
+    def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's stored rounds that the devices can go back to, if any."""
         ...
 
-    def happened(self) -> FleetEvents:
+    def drain_events(self) -> FleetEvents:
         """Return what befell devices since it was last asked, for the round's record."""
         ...

@@ -71,7 +71,7 @@ class LocalFleet:
         self._count(source, sent=model_bytes(giver))
         self._count(target, received=model_bytes(giver))
 
-    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+    def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Run an evaluation set through one half."""
         device = self._devices[whose if isinstance(whose, int) else min(whose)]
         model = device.half.model
@@ -84,30 +84,30 @@ class LocalFleet:
                 activations = model(device.placed(inputs))
             yield activations
 
-    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield nothing."""
         return iter(())
 
-    def gone(self) -> Collection[int]:
+    def dropped(self) -> Collection[int]:
         """Nobody ever leaves."""
         return ()
 
     @property
-    def headed(self) -> bool:
+    def label_private(self) -> bool:
         """Whether devices have the last layer."""
         return any(isinstance(device, LabelPrivateDevice) for device in self._devices.values())
 
-    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+    def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss."""
-        loss, gradient = self._headed(device).judge(features)
+        loss, gradient = self._headed(device).head_loss(features)
         self._count(device, sent=gradient.nbytes, received=features.nbytes)
         return loss, gradient
 
-    def predict(self, device: int, features: Tensor) -> Tensor:
+    def head_logits(self, device: int, features: Tensor) -> Tensor:
         """Let a device's head compute the logits."""
-        return self._headed(device).predict(features)
+        return self._headed(device).head_logits(features)
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> int:
+    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
         """There are none."""
         return 0
 
@@ -125,7 +125,7 @@ class LocalFleet:
         for id, device in self._devices.items():
             write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
 
-    def stored(self, round: int) -> None:
+    def checkpoint_written(self, round: int) -> None:
         """Nothing has to be known of it: devices' states are in the checkpoint."""
 
     def load(self, folder: Path, round: int) -> None:
@@ -137,11 +137,11 @@ class LocalFleet:
         """Return the SHA-256 of every half."""
         return {id: device.digest() for id, device in self._devices.items()}
 
-    def common(self, rounds: Collection[int]) -> int | None:
+    def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest round: a checkpoint has all devices in it."""
         return max(rounds, default=None)
 
-    def happened(self) -> FleetEvents:
+    def drain_events(self) -> FleetEvents:
         """Nothing ever happens here."""
         return FleetEvents()
 

@@ -88,7 +88,7 @@ class RemoteFleet:
         """Wait until every device has said what it has."""
         self.dispatcher.gather()
 
-    def common(self, rounds: Collection[int]) -> int | None:
+    def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's rounds that everybody has who is waited for."""
         return self.dispatcher.newest_common_checkpoint(rounds)
 
@@ -127,7 +127,7 @@ class RemoteFleet:
         link.reply = (wire.ToDevice(backward=backward), data)
         link.inform(*link.reply)
 
-    def gone(self) -> Collection[int]:
+    def dropped(self) -> Collection[int]:
         """Return the devices that this round has lost."""
         return {device for _, device in self.dispatcher.absent}
 
@@ -145,23 +145,23 @@ class RemoteFleet:
         self.traffic.add(source, sent=self._half_bytes)
         self.traffic.add(target, received=self._half_bytes)
 
-    def probe(self, split: Split, whose: Whose) -> Iterator[Tensor]:
+    def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
         device = whose if isinstance(whose, int) else min(whose)
         for activations, _ in self._evaluated(SETS[split], device, whose):
             yield activations
 
-    def probe_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Let a device run its own test samples to the cut, batch by batch."""
         for activations, labels in self._evaluated(wire.Evaluate.OWN, device, whose):
             yield activations, labels if labels is not None else torch.zeros(0, dtype=torch.int64)
 
     @property
-    def headed(self) -> bool:
+    def label_private(self) -> bool:
         """Whether devices have the last layer."""
         return bool(self._contract.features)
 
-    def judge(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+    def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss of its mini-batch; not a number if it has gone."""
         if not all_finite(features):  # the loss would not be, and not every codec can write it
             return math.nan, torch.zeros_like(features)
@@ -176,7 +176,7 @@ class RemoteFleet:
         self.traffic.add(device, sent=answer.answer.tensor.bytes, received=asked)
         return answer.answer.loss, answer.tensor.to(self._where)
 
-    def predict(self, device: int, features: Tensor) -> Tensor:
+    def head_logits(self, device: int, features: Tensor) -> Tensor:
         """Let a device's head compute the logits of an evaluation batch."""
         answer, _ = self._through_head(
             device, wire.Head.LOGITS, features, self._contract.head_logits(len(features))
@@ -185,7 +185,7 @@ class RemoteFleet:
             raise Away(f"{self._links[device].name} is away")
         return answer.tensor.to(self._where)
 
-    def count_own(self, device: int, batch: int, features: Tensor) -> int:
+    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
         """Let a device count how many of a batch of its own test samples are right."""
         answer, _ = self._through_head(device, wire.Head.COUNT, features, None, batch)
         if answer is None or not isinstance(answer.answer, wire.Judged):
@@ -223,12 +223,12 @@ class RemoteFleet:
             assert ready is not None
             ready.stored.append(stored)
 
-    def stored(self, round: int) -> None:
+    def checkpoint_written(self, round: int) -> None:
         """Write down that there is a checkpoint, to notice if it is lost."""
         if round:
             self._state.checkpoint_written(round)
 
-    def happened(self) -> FleetEvents:
+    def drain_events(self) -> FleetEvents:
         """Return who was missing, and who went back to an earlier state of its own."""
         absent: dict[int, tuple[int, ...]] = {}
         for turn, device in self.dispatcher.absent:

@@ -45,7 +45,7 @@ class ReplayFleet(LocalFleet):
         self._go_back(self._happened.get(self._round, FleetEvents()).restored_between)
         super().average(weights)
 
-    def happened(self) -> FleetEvents:
+    def drain_events(self) -> FleetEvents:
         """End the round as it ended then."""
         self._go_back(self._happened.get(self._round, FleetEvents()).restored_after)
         self._keep()

@@ -135,7 +135,7 @@ def make_training(parts: Parts, fleet: Fleet) -> Training:
     """Return the run of these parts with a fleet whose devices are there."""
     config, source, partition, halves = parts.config, parts.source, parts.partition, parts.halves
     per_epoch = parts.epoch(sum(info.samples for info in fleet.devices.values()))
-    loss = parts.loss if parts.head is None else HeadLoss(fleet.judge)
+    loss = parts.loss if parts.head is None else HeadLoss(fleet.head_loss)
     losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
     server = ServerModel(
         make_half(halves.server, config.server_optimizer, parts.total_rounds),

@@ -98,7 +98,7 @@ def evaluate(
     devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
     means that nobody else has any, all other measures are on them, too.
     """
-    if fleet.own_tests and fleet.headed:
+    if fleet.own_tests and fleet.label_private:
         counted, own = _own_counts(fleet, server), {}
         if not len(labels):
             return _from_counts(counted, sorted(fleet.devices))
@@ -116,7 +116,7 @@ def evaluate(
             raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
     elif shared is not None:
-        one = scored(_probabilities(server, fleet.probe(split, shared), len(labels)), labels)
+        one = scored(_probabilities(server, fleet.evaluate(split, shared), len(labels)), labels)
         found = dict.fromkeys(range(len(proportions)), one)
         ensemble = merged = one.accuracy
     else:
@@ -124,17 +124,19 @@ def evaluate(
         for done, device in enumerate(sorted(fleet.devices)):
             measured(done)
             try:
-                finish = partial(fleet.predict, device) if fleet.headed else None
-                given[device] = _probabilities(server, fleet.probe(split, device), len(labels), finish)
+                finish = partial(fleet.head_logits, device) if fleet.label_private else None
+                given[device] = _probabilities(server, fleet.evaluate(split, device), len(labels), finish)
             except Away:
                 away.append(device)
         if not given:
             raise Unmeasured(NOBODY)
         found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
         ensemble = scored(_total(list(given.values())), labels).accuracy
-        if fleet.merges and not fleet.headed and not away:
+        if fleet.merges and not fleet.label_private and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
-            merged = scored(_probabilities(server, fleet.probe(split, weights), len(labels)), labels).accuracy
+            merged = scored(
+                _probabilities(server, fleet.evaluate(split, weights), len(labels)), labels
+            ).accuracy
     tested = {device: one for device, one in found.items() if len(one.labels)}
     losses = [one.loss for one in tested.values()]
     by_class = torch.stack([one.by_class() for one in tested.values()])
@@ -191,7 +193,7 @@ def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[i
         batches = []
         try:
             with _evaluating(server):
-                for activations, own in fleet.probe_own(device, device if shared is None else shared):
+                for activations, own in fleet.evaluate_own(device, device if shared is None else shared):
                     batches.append(scored(server(activations).cpu().double().softmax(dim=1), own.cpu()))
         except Away:
             continue
@@ -206,8 +208,8 @@ def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
         samples = right = 0
         try:
             with _evaluating(server):
-                for batch, (activations, _) in enumerate(fleet.probe_own(device, device)):
-                    right += fleet.count_own(device, batch, server(activations))
+                for batch, (activations, _) in enumerate(fleet.evaluate_own(device, device)):
+                    right += fleet.head_correct(device, batch, server(activations))
                     samples += len(activations)
         except Away:
             continue

@@ -155,7 +155,7 @@ class Training:
         while True:
             found = self.checkpoints.found() if self.checkpoints is not None else []
             stored = {round_of(path): path for path in found}
-            common = self.fleet.common(stored)
+            common = self.fleet.newest_common_checkpoint(stored)
             if common is None or self.checkpoints is None:
                 raise InputError(
                     f"{why}, and the server has no checkpoint that all devices have, too; start a new run"
@@ -202,7 +202,7 @@ class Training:
                 evaluation = self._evaluate(round, "validation" if self._validates else "test")
             record = replace(record, evaluation=evaluation)
             self.history.append(evaluation)
-        record = replace(record, events=self.fleet.happened())
+        record = replace(record, events=self.fleet.drain_events())
         if self.folder is not None:
             self.folder.append(record)
         for observer in self.observers:
@@ -241,7 +241,7 @@ class Training:
 
     def _watch(self, round: int, outcomes: Sequence[Outcome]) -> TrainingStopped | None:
         """Warn of devices whose numbers are not finite; return why to stop where it is hopeless."""
-        gone = self.fleet.gone()  # who has left has no loss, and is not ill
+        gone = self.fleet.dropped()  # who has left has no loss, and is not ill
         skipped = sorted({device for outcome in outcomes for device in outcome.skipped if device not in gone})
         # A device with several turns in a round fails only if all of them do.
         trained = {device for outcome in outcomes for device in outcome.losses.keys() - outcome.skipped}
@@ -355,7 +355,7 @@ class Training:
         }
         self.checkpoints.write(self.round, self.strategy.halves(), self.fleet, state)
         self.stored = self.round
-        self.fleet.stored(self.round)
+        self.fleet.checkpoint_written(self.round)
 
     def _finish(self) -> RunResult:
         # With a validation split the test set is read here, once.

@@ -157,14 +157,14 @@ def test_uploads_are_given_as_they_arrive():
     told.uploads(0, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1, 0]
     assert told.fleet.traffic.sent == {0: 40 + 16, 1: 40 + 16}
-    assert told.fleet.happened() == FleetEvents()
+    assert told.fleet.drain_events() == FleetEvents()
 
 
 def test_a_fraction_closes_without_the_rest_and_says_who_that_was():
     told = Told("fraction:0.5").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
-    assert told.fleet.happened() == FleetEvents(absent={0: (0,)})
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)})
 
 
 def test_who_is_late_is_told_so_before_it_is_asked_for_anything_else():
@@ -246,7 +246,7 @@ def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so(
     told.joins(0, stored=[wire.Stored(round=5, generation=told.memory.generations.current)])
     told.uploads(1, 7)
     assert [upload.device for upload in told.fleet.collect(7, ROUND)] == [1]
-    assert told.fleet.happened() == FleetEvents(absent={0: (0,)}, restored_before={0: 5})
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)}, restored_before={0: 5})
     assert [command.begin.round for command in told.told(0)] == [5]
 
 
@@ -297,7 +297,7 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
     told.uploads(0, 1)
     told.uploads(1, 1)
     assert len(list(told.fleet.collect(1, ROUND))) == 2
-    assert told.fleet.happened() == FleetEvents()
+    assert told.fleet.drain_events() == FleetEvents()
     told.leaves(0)
     told.joins(0)
     told.answers(1, wire.Done())
@@ -307,7 +307,7 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
     told.answers(1, wire.Status(sha256="new"))
     assert told.fleet.digests() == {1: "new"}, "what cam has is older than the last record"
     assert "save" not in kinds(told.told(0))
-    assert told.fleet.happened() == FleetEvents(restored_before={0: 0})
+    assert told.fleet.drain_events() == FleetEvents(restored_before={0: 0})
 
 
 def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
@@ -343,7 +343,7 @@ def test_under_a_deadline_there_is_an_end_to_a_devices_own_tests(closing, batche
     told.fleet.dispatcher.links[0].ready.test_samples = 20
     for batch, rows in enumerate((8, 8, 4)):
         told.answers(0, wire.Scored(batch=batch), torch.zeros(rows, 5), torch.zeros(rows, dtype=torch.int64))
-    assert len(list(told.fleet.probe_own(0, 0))) == batches
+    assert len(list(told.fleet.evaluate_own(0, 0))) == batches
     assert ("cam is tested with the first 1 batches alone" in told.said) == (batches == 1)
 
 
@@ -352,7 +352,7 @@ def test_the_server_knows_how_many_rows_an_evaluation_set_has():
     sent = [wire.Scored(batch=0), wire.Scored(batch=1)]
     for scored, rows in zip(sent, (8, 3), strict=True):
         told.answers(0, scored, torch.zeros(rows, 5))
-    assert [len(rows) for rows in told.fleet.probe("test", 0)] == [8, 3]
+    assert [len(rows) for rows in told.fleet.evaluate("test", 0)] == [8, 3]
     session = told.sessions[0]
     told.told(0)
     assert session._due.tensor.shape == (3, 5)
@@ -362,7 +362,7 @@ def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away()
     told = Told("fraction:0.5").begin()
     told.fleet._links[1].session = told.fleet._links[1].ready = None
     with pytest.raises(Away, match="mic is away"):
-        list(told.fleet.probe("test", 1))
+        list(told.fleet.evaluate("test", 1))
 
 
 # --- a device that hangs
@@ -403,15 +403,15 @@ def judging(closing):
 
 def test_features_that_are_not_finite_have_no_loss_and_nobody_is_asked():
     told = judging("all")
-    loss, _ = told.fleet.judge(0, torch.full((2, 3), math.inf))
-    assert math.isnan(loss) and not told.fleet.gone()
+    loss, _ = told.fleet.head_loss(0, torch.full((2, 3), math.inf))
+    assert math.isnan(loss) and not told.fleet.dropped()
     assert "head" not in kinds(told.told(0))
 
 
 def test_a_loss_is_asked_of_the_device_that_has_the_labels():
     told = judging("all")
     told.answers(0, JUDGED, torch.ones(2, 3))
-    loss, gradient = told.fleet.judge(0, FEATURES)
+    loss, gradient = told.fleet.head_loss(0, FEATURES)
     assert loss == 0.5 and torch.equal(gradient, torch.ones(2, 3))
     assert kinds(told.told(0))[-1] == "head"
 
@@ -425,10 +425,10 @@ def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monk
         told.fleet.dispatcher.step()
     elif when == "while it is asked":
         told.leaves(0)
-    loss, gradient = told.fleet.judge(0, FEATURES)
+    loss, gradient = told.fleet.head_loss(0, FEATURES)
     assert math.isnan(loss) and not gradient.any()
-    assert set(told.fleet.gone()) == {0}, "so that nobody thinks it ill"
-    assert told.fleet.happened() == FleetEvents(absent={0: (0,)})
+    assert set(told.fleet.dropped()) == {0}, "so that nobody thinks it ill"
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)})
     assert not told.fleet.dispatcher.links[0].pending, "nobody will ask it for that later"
 
 
@@ -439,7 +439,7 @@ def test_an_upload_that_comes_while_a_head_is_asked_is_late_if_the_round_closes_
     assert next(uploads).device == 0
     told.uploads(1, 1)
     told.answers(0, JUDGED, torch.ones(2, 3))
-    told.fleet.judge(0, FEATURES)
+    told.fleet.head_loss(0, FEATURES)
     assert list(uploads) == []
     told.fleet.dispatcher.links[1].ask(wire.ToDevice(ask=wire.Ask()), ExpectedAnswer("status"))
     assert kinds(told.told(1)) == ["begin", "forward", "backward", "ask"]
@@ -460,12 +460,12 @@ def test_a_device_that_begins_anew_while_another_is_judged_is_left_out_of_the_ro
     told.leaves(1)
     told.joins(1)
     told.answers(0, wire.Judged(loss=1.0), torch.zeros(2, 3))
-    assert told.fleet.judge(0, torch.zeros(2, 3))[0] == 1.0
+    assert told.fleet.head_loss(0, torch.zeros(2, 3))[0] == 1.0
     told.answers(1, wire.Done())
     assert [upload.device for upload in collected] == [1]
-    assert math.isnan(told.fleet.judge(1, torch.zeros(2, 3))[0])
+    assert math.isnan(told.fleet.head_loss(1, torch.zeros(2, 3))[0])
     told.fleet.deliver(1, {0: Reply(torch.zeros(2, 5)), 1: Reply(torch.zeros(2, 5), step=False)})
-    assert told.fleet.happened() == FleetEvents(absent={1: (0,)}, restored_after={1: 0})
+    assert told.fleet.drain_events() == FleetEvents(absent={1: (0,)}, restored_after={1: 0})
     begin, last = told.told(1)
     assert begin.HasField("begin") and last == late(1, 0), "it has no mini-batch that could be judged"
 
@@ -482,7 +482,7 @@ def test_a_device_that_gives_up_before_it_begins_is_said():
 def test_features_count_as_they_are_sent():
     told = Told(features=(3,), activations=wire.FP16).begin()
     told.answers(0, wire.Judged(loss=1.0, tensor=wire.Tensor(bytes=7)), torch.zeros(2, 3))
-    told.fleet.judge(0, torch.zeros(2, 3))
+    told.fleet.head_loss(0, torch.zeros(2, 3))
     assert (told.fleet.traffic.sent[0], told.fleet.traffic.received[0]) == (7, 2 * 3 * 2)
 
 
@@ -501,12 +501,12 @@ def restarted(first, second, closing="all"):
 
 
 def test_the_newest_checkpoint_that_all_have_is_gone_on_from():
-    assert restarted([20, 40], [20]).fleet.common({0, 20, 40}) == 20
-    assert restarted([20, 40], [20, 40]).fleet.common({0, 20, 40}) == 40
+    assert restarted([20, 40], [20]).fleet.newest_common_checkpoint({0, 20, 40}) == 20
+    assert restarted([20, 40], [20, 40]).fleet.newest_common_checkpoint({0, 20, 40}) == 40
 
 
 def test_before_the_first_checkpoint_the_start_is_what_all_have():
-    assert restarted([20], []).fleet.common({0}) == 0
+    assert restarted([20], []).fleet.newest_common_checkpoint({0}) == 0
 
 
 @pytest.mark.parametrize(("first", "second"), [([100, 140], [100, 120]), ([140], []), ([140], [100])])
@@ -514,12 +514,12 @@ def test_nobody_is_sent_back_to_the_start_while_there_are_checkpoints(first, sec
     """The second device comes again with what it had; until then it is refused, and the others wait."""
     told = restarted(first, second)
     told.joins(1, stored=[wire.Stored(round=140, generation=told.memory.generations.current)])
-    assert told.fleet.common({0, 120, 140}) == 140
+    assert told.fleet.newest_common_checkpoint({0, 120, 140}) == 140
     assert "mic is refused: it lacks the run's checkpoints" in told.said
 
 
 def test_a_run_that_does_not_wait_goes_on_from_its_own_newest():
-    assert restarted([], [], closing="fraction:0.5").fleet.common({0, 20, 40}) == 40
+    assert restarted([], [], closing="fraction:0.5").fleet.newest_common_checkpoint({0, 20, 40}) == 40
 
 
 def averaged(told, *, late=()):
@@ -547,16 +547,16 @@ def test_who_goes_back_after_halves_were_averaged_does_so_after_the_round():
     told = Told("deadline:0.2").begin()
     averaged(told)
     goes_back(told, 0)
-    assert told.fleet.happened() == FleetEvents(restored_after={0: 0})
+    assert told.fleet.drain_events() == FleetEvents(restored_after={0: 0})
 
 
 def test_so_does_who_was_late_for_the_round_but_had_the_mean():
     told = Told("deadline:0.2").begin()
     averaged(told, late=[0])
     goes_back(told, 0)
-    assert told.fleet.happened() == FleetEvents(absent={0: (0,)}, restored_after={0: 0})
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)}, restored_after={0: 0})
     goes_back(told, 1)
-    assert told.fleet.happened() == FleetEvents(restored_before={1: 0}), "of the next round"
+    assert told.fleet.drain_events() == FleetEvents(restored_before={1: 0}), "of the next round"
 
 
 def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
@@ -572,7 +572,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
     for device in (0, 1):
         told.answers(device, wire.Done())
     told.fleet.average({0: 1.0, 1: 1.0})
-    assert told.fleet.happened() == FleetEvents(restored_between={0: 0})
+    assert told.fleet.drain_events() == FleetEvents(restored_between={0: 0})
 
 
 # --- a stop while halves are averaged

@@ -156,18 +156,18 @@ class Member:
         payload: Sequence[memoryview] = ()
         with COMPUTING:
             if command.what == wire.Head.LOSS:
-                judged.loss, gradient = device.judge(features)
+                judged.loss, gradient = device.head_loss(features)
                 header, payload = describe(gradient, self.welcome.gradients, self.welcome.compression)
                 judged.tensor.CopyFrom(header)
             elif command.what == wire.Head.LOGITS:
-                header, payload = describe(device.predict(features), wire.PLAIN)
+                header, payload = describe(device.head_logits(features), wire.PLAIN)
                 judged.tensor.CopyFrom(header)
             else:
                 _, labels = self.data.inputs(wire.Evaluate.OWN, command.batch)
                 assert labels is not None
                 if len(labels) != len(features):
                     raise WireError(wire.MALFORMED, f"{len(features)} rows for {len(labels)} test samples")
-                right = device.predict(features).argmax(dim=1).cpu() == labels
+                right = device.head_logits(features).argmax(dim=1).cpu() == labels
                 judged.right = int(right.sum())
         yield wire.FromDevice(judged=judged)
         yield from parts(payload)
