@@ -50,7 +50,7 @@ def test_a_page_elsewhere_links_to_the_same_figures(stored: Store) -> None:
 def test_an_empty_folder_is_told_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = run("--report-only")
-    assert "results/smoke/runs has no finished run; gapsl reproduce core --scale smoke begins" in told
+    assert "results/smoke/runs has no finished run; gapsl reproduce core --scale smoke does them" in told
     assert list(tmp_path.iterdir()) == []
     Path("docs").mkdir()
     run("--report-only", "--page", "docs/page.md")

@@ -100,19 +100,14 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
     trained: Callable[[str], Made], kind: str
 ) -> None:
     _, folder, stored = trained(kind)
-    records = [json.loads(line) for line in folder.records_file.read_text(encoding="utf-8").splitlines()]
+    lines = folder.records_file.read_text(encoding="utf-8").splitlines()
+    records = [flattened(json.loads(line)) for line in lines]
     assert [window["round"] for window in stored["windows"]] == [3, 6, 7]
     for window, numbers in zip(stored["windows"], ([1, 2, 3], [4, 5, 6], [7]), strict=True):
         rounds = [record for record in records if record["round"] in numbers]
         expected = {"round": numbers[-1], "loss": mean(r["loss"] for r in rounds)}
-        for part, name in (
-            (None, "angle_mean"),
-            ("selection", "ratio"),
-            ("selection", "threshold"),
-            ("probes", "apart"),
-        ):
-            parts = [r.get(part, {}) if part else r for r in rounds]
-            known = [found[name] for found in parts if name in found]
+        for name in ("angle_mean", "ratio", "threshold", "apart"):
+            known = [r[name] for r in rounds if name in r]
             if known:
                 expected[name] = mean(known)
         scores: dict[int, list[float]] = {device: [] for device in range(4)}
@@ -125,24 +120,25 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
                 own = []
                 for i, device in enumerate(devices):
                     above = record["angles"]["above"]
-                    score = mean(above[min(i, j)][abs(i - j) - 1] for j in range(len(devices)) if j != i)
-                    if "selection" in record:  # stored with more digits than the angles
-                        assert record["selection"]["scores"][str(device)] == pytest.approx(score, abs=1e-4)
-                        score = record["selection"]["scores"][str(device)]
+                    others = [above[min(i, j)][abs(i - j) - 1] for j in range(len(devices)) if j != i]
+                    score = mean(others)
+                    if "scores" in record:  # stored with more digits than the angles
+                        assert record["scores"][str(device)] == pytest.approx(score, abs=1e-4)
+                        score = record["scores"][str(device)]
                     own.append(score)
                     scores[device].append(score)
                 centre = mean(own)
                 dispersions.append(math.sqrt(mean((score - centre) ** 2 for score in own)))
-            for device in devices if "selection" in record else []:
-                kept[device].append(device in record["selection"]["kept"])
-                led[device].append(device in record["selection"]["leader"])
-            for device, score in record.get("probes", {}).get("scores", {}).items():
+            for device in devices if "kept" in record else []:
+                kept[device].append(device in record["kept"])
+                led[device].append(device in record["leader"])
+            for device, score in record.get("probe_scores", {}).items():
                 agreed[int(device)].append(score)
         if dispersions:
             expected["scores"] = [mean(own) if own else None for own in scores.values()]
             expected["dispersion"] = mean(dispersions)
         if any(kept.values()):
-            expected["kept"] = mean(len(record["selection"]["kept"]) for record in rounds)
+            expected["kept"] = mean(len(record["kept"]) for record in rounds)
             expected["kept_share"] = [mean(own) if own else None for own in kept.values()]
             expected["leader_share"] = [mean(own) if own else None for own in led.values()]
         if any(agreed.values()):
@@ -153,6 +149,13 @@ def test_windows_are_means_over_the_rounds_since_the_evaluation_before(
     assert ("scores" in stored["windows"][0]) == (kind != "central")
     assert ("kept" in stored["windows"][0]) == kind.startswith("gapsl")
     assert ("probe_scores" in stored["windows"][0]) == (kind == "probed")
+
+
+def flattened(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with what the method chose and what probes say beside the rest."""
+    probes = record.get("probes", {})
+    agreed = {"apart": probes["apart"], "probe_scores": probes["scores"]} if probes else {}
+    return {**record, **record.get("selection", {}), **agreed}
 
 
 def mean(values: Any) -> float:
@@ -200,6 +203,23 @@ def test_a_stored_result_of_the_size_of_the_experiments_is_small(trained: Callab
         "label_counts": [[1234] * 10] * 40,
     }
     assert len(as_text(large)) < 40_000
+
+
+def test_what_is_stored_has_the_form_of_the_results_that_are_committed(
+    trained: Callable[[str], Made],
+) -> None:
+    _, _, ours = trained("sfl")
+    results = Path(__file__).parents[2] / "results" / "standard" / "runs"
+    finished = [
+        found for path in results.glob("*.json") if "final" in (found := json.loads(path.read_text()))
+    ]
+    assert finished
+    for theirs in finished:
+        assert list(theirs) == list(ours) and theirs["schema"] == ours["schema"]
+        for part in ("final", "made"):
+            assert set(theirs[part]) == set(ours[part])
+        assert set(theirs["history"][0]) == set(ours["history"][0])
+        assert len(theirs["final"]["device_accuracy"]) == len(theirs["label_counts"])
 
 
 def test_a_run_that_stopped_is_stored_with_the_reason_and_what_it_did(tmp_path: Path) -> None:

@@ -181,7 +181,8 @@ def report(scale: Scale, store: Store, page: Path, *, quiet: bool) -> None:
         )
     evidence = Evidence(scale, store.get)
     if not evidence.count:
-        tell(f"{store.runs} has no finished run; gapsl reproduce core --scale {scale.name} begins with them")
+        trials = f" but {len(evidence.trials)} trials" if evidence.trials else ""
+        tell(f"{store.runs} has no finished run{trials}; gapsl reproduce core --scale {scale.name} does them")
         if not page.parent.is_dir():
             return
     drawn = write_report(evidence, store.folder / "figures", page, warn)

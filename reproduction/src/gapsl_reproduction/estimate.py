@@ -9,7 +9,7 @@ from typing import Any
 from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import Config
 from gapsl.run.loop import participants
-from gapsl_reproduction.runs import Settings
+from gapsl_reproduction.runs import Settings, defaults
 from gapsl_reproduction.store import Result
 
 # How many there are to train on, for runs whose length is given in epochs.
@@ -28,7 +28,7 @@ class Pace:
 
     def learn(self, result: Result) -> None:
         """Take a stored run's time into account."""
-        values = {**defaults(), **result["config"]}
+        values = {**defaults(), **result["config"]}  # what a stored result leaves out is in that table
         samples = result["rounds"] * per_round(values)
         for group in groups(values):
             self._seconds[group] += result["elapsed"]
@@ -45,11 +45,6 @@ class Pace:
         """Return what a whole run costs, None if nothing was measured yet."""
         cost = self.of_sample(config)
         return None if cost is None else cost * samples_of(config)
-
-
-def defaults() -> dict[str, Any]:
-    """Return the settings that a stored result leaves out."""
-    return Config().model_dump(mode="json")
 
 
 def groups(values: Settings) -> Iterable[tuple[Any, ...]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gapsl.analysis.looks import looks_of
 from gapsl.common.errors import InputError
 from gapsl.data import load_partition
 from gapsl.run.folder import RunFolder
@@ -17,9 +17,6 @@ from gapsl.run.records import RoundRecord, RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# Okabe and Ito's colours: told apart by everybody.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 
 
 def figure(width: float, height: float) -> Figure:
@@ -79,13 +76,15 @@ def plot_curves(results: Sequence[RunResult], path: Path) -> None:
         methods.setdefault(result.called, []).append(result)
     drawn = figure(7.2, 4.2)
     axes = drawn.subplots()
-    for colour, (method, runs) in zip(cycle(COLOURS), methods.items()):
+    looks = looks_of(methods)
+    for method, runs in methods.items():
+        colour = looks[method].colour
         rounds = [entry.round for entry in runs[0].history]
         mean, low, high, ensemble = (
             100 * np.mean([[getattr(entry, name) for entry in run.history] for run in runs], axis=0)
             for name in ("device_mean", "device_min", "device_max", "ensemble")
         )
-        axes.plot(rounds, mean, color=colour, label=method, linewidth=2, marker="o", markersize=3)
+        axes.plot(rounds, mean, color=colour, label=looks[method].name, linewidth=2, marker="o", markersize=3)
         axes.fill_between(rounds, low, high, color=colour, alpha=0.12, linewidth=0)
         if not np.allclose(mean, ensemble):
             axes.plot(rounds, ensemble, color=colour, linewidth=1, linestyle="--")

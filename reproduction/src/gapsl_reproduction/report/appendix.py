@@ -9,10 +9,9 @@ from gapsl.run.config import flat
 from gapsl_reproduction.catalogue import LINES
 from gapsl_reproduction.report.claims import CLAIMS
 from gapsl_reproduction.report.frame import Evidence, line_name
-from gapsl_reproduction.report.markdown import bullets, paragraphs, table
 from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
-from gapsl_reproduction.report.stats import spread
 from gapsl_reproduction.report.verdicts import RULE, Claim, State, Verdict, judge
+from gapsl_reproduction.report.wording import bullets, paragraphs, spread, table
 from gapsl_reproduction.store import Result
 from gapsl_reproduction.tuning import SEED, ranked, trials
 

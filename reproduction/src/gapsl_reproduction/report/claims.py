@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gapsl_reproduction.catalogue import FIVE, PAPER
 from gapsl_reproduction.report.frame import IID, PAPER_RATES, SKEWED, Evidence, line_name, over_devices
-from gapsl_reproduction.report.stats import Values, mean, minus, rank_correlation, signed, told
+from gapsl_reproduction.report.stats import Values, mean, minus, rank_correlation
 from gapsl_reproduction.report.verdicts import Claim, Part, Parts, State, ahead, at_most, margin, within
+from gapsl_reproduction.report.wording import signed, told
 
 RIVALS = tuple(line for line in PAPER if line != "gapsl")
 HARDLY = 2.0  # points; the paper's own fall from 10 to 40 devices is 1.6
@@ -165,7 +166,7 @@ def score_tells_accuracy(evidence: Evidence) -> Sequence[Part]:
     found = {}
     for seed, result in evidence.runs("psl").items():
         own = zip(over_devices(result, "scores"), result["final"]["device_accuracy"], strict=False)
-        pairs = [(score, reached) for score, reached in own if score is not None]
+        pairs = [(score, reached) for score, reached in own if score is not None and reached is not None]
         value = rank_correlation([score for score, _ in pairs], [reached for _, reached in pairs])
         if value is not None:
             found[seed] = value

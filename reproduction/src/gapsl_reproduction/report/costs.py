@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from gapsl.models import build_model
 from gapsl.run.config import Config
 from gapsl_reproduction.report.frame import SKEWED, Evidence, line_name
-from gapsl_reproduction.report.markdown import table
 from gapsl_reproduction.report.stats import mean
+from gapsl_reproduction.report.wording import table
 from gapsl_reproduction.scales import Scale
 
 SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "digits": ((1, 8, 8), 10)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gapsl.run.config import make_config
 from gapsl_reproduction.report.figures import ORDER
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.markdown import listed, paragraphs, table
 from gapsl_reproduction.report.promise import PAPERS_LEAD
-from gapsl_reproduction.report.stats import Values, mean, minus, signed, told
+from gapsl_reproduction.report.stats import Values, mean, minus
+from gapsl_reproduction.report.wording import listed, paragraphs, signed, table, told
 
 CENTRAL, EVEN, GAIN = 85.0, 80.0, 2.0  # the entry condition: at least, at least, at most
 

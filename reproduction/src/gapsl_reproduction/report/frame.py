@@ -189,5 +189,6 @@ def faulty_devices(result: Result) -> tuple[int, ...]:
 
 def honest_accuracy(result: Result, faulty: Sequence[int]) -> float | None:
     """Return the mean accuracy of all devices but the faulty ones."""
-    kept = [own for id, own in enumerate(result["final"]["device_accuracy"]) if id not in faulty]
+    accuracies = enumerate(result["final"]["device_accuracy"])
+    kept = [own for id, own in accuracies if id not in faulty and own is not None]
     return 100 * fmean(kept) if kept else None

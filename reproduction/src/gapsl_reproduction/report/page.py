@@ -18,10 +18,10 @@ from gapsl_reproduction.report.costs import costs
 from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
 from gapsl_reproduction.report.findings import entry, findings
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.markdown import bullets, paragraphs, table
 from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
-from gapsl_reproduction.report.stats import mean, spread
+from gapsl_reproduction.report.stats import mean
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
+from gapsl_reproduction.report.wording import bullets, paragraphs, spread, table
 
 APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling
 FEW = 4  # names in a list of what was not run

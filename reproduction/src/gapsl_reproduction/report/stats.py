@@ -1,4 +1,4 @@
-"""Numbers by seed: paired differences, Student's t intervals, rank correlations, and their wording."""
+"""Numbers by seed: paired differences, Student's t intervals, rank correlations."""
 
 from __future__ import annotations
 
@@ -43,35 +43,3 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
         return None
     return float(stats.spearmanr(first, second).statistic)
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """Return a number with its sign, a real minus sign among them."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
-
-
-def seeds_name(count: int) -> str:
-    """Return "1 seed" or "3 seeds"."""
-    return f"{count} seed{'' if count == 1 else 's'}"
-
-
-def told(values: Values, unit: str = "", digits: int = 1) -> str:
-    """Return a mean difference with its interval, or its values where there are too few for one."""
-    centre = mean(values)
-    if centre is None:
-        return "not measured"
-    span = interval(values)
-    if span is not None:
-        within = " to ".join(signed(end, digits) for end in span) + "; "
-    else:
-        each = [signed(value, digits) for value in values.values()]
-        within = ", ".join(each) + "; " if len(each) > 1 else ""
-    return f"{signed(centre, digits)}{unit} ({within}{seeds_name(len(values))})"
-
-
-def spread(values: Values, digits: int = 1) -> str:
-    """Return "45.2 ± 0.8 (3)": the mean, the standard deviation over seeds, and how many seeds."""
-    centre, apart = mean(values), deviation(values)
-    if centre is None:
-        return "–"
-    return f"{centre:.{digits}f}" + ("" if apart is None else f" ± {apart:.{digits}f}") + f" ({len(values)})"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gapsl_reproduction.report.frame import Evidence
-from gapsl_reproduction.report.stats import ENOUGH, Values, interval, told
+from gapsl_reproduction.report.stats import ENOUGH, Values, interval
+from gapsl_reproduction.report.wording import told
 
 # How verdicts follow, in words.
 RULE = (

@@ -1,0 +1,61 @@
+"""Numbers in words, and Markdown as GitHub reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gapsl_reproduction.report.stats import Values, deviation, interval, mean
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Return a number with its sign, a real minus sign among them."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def seeds_name(count: int) -> str:
+    """Return "1 seed" or "3 seeds"."""
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def told(values: Values, unit: str = "", digits: int = 1) -> str:
+    """Return a mean difference with its interval, or its values where there are too few for one."""
+    centre = mean(values)
+    if centre is None:
+        return "not measured"
+    span = interval(values)
+    if span is not None:
+        within = " to ".join(signed(end, digits) for end in span) + "; "
+    else:
+        each = [signed(value, digits) for value in values.values()]
+        within = ", ".join(each) + "; " if len(each) > 1 else ""
+    return f"{signed(centre, digits)}{unit} ({within}{seeds_name(len(values))})"
+
+
+def spread(values: Values, digits: int = 1) -> str:
+    """Return "45.2 ± 0.8 (3)": the mean, the standard deviation over seeds, and how many seeds."""
+    centre, apart = mean(values), deviation(values)
+    if centre is None:
+        return "–"
+    return f"{centre:.{digits}f}" + ("" if apart is None else f" ± {apart:.{digits}f}") + f" ({len(values)})"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Return a table; all but the first columns are flush right."""
+    marks = ["---" if i < left else "---:" for i in range(len(headings))]
+    lines = [headings, marks, *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list."""
+    return "\n".join(f"- {item}" for item in items)
+
+
+def paragraphs(*texts: str) -> str:
+    """Return texts with an empty line between, without the empty ones."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
