@@ -40,10 +40,11 @@ from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.device.agent import Agent
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PROTOCOL
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import make_network
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import PROTOCOL, Roster
+from gapsl.network.server.roster import Roster
 from gapsl.network.server.round_policy import RoundPolicy
 from gapsl.network.server.service import Service, start_service
 from gapsl.network.server.session import Inbox

@@ -150,8 +150,8 @@ def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked
 
 def test_a_device_that_is_not_tested_is_not_away() -> None:
     found = _from_counts({0: 0.5, 1: None}, [0, 1, 2])
-    assert found["away"] == [2] and found["device_mean"] == 0.5
-    assert found["device_accuracy"] == [0.5, None, None], "a number a device, whoever is there"
+    assert found.away == (2,) and found.local == 0.5
+    assert found.device_accuracy == {0: 0.5}, "a number for each device that was tested"
 
 
 def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refused(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from network import SMALL, Devices, Served, answers, channel_to, hello, paramete
 from processes import Launcher, memory_of, wait_until, weights_of
 
 import gapsl
-from gapsl.cli.networking import identify_by
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server import roster
+from gapsl.network.server.security import identify_by
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.certificates import Pair, new_ca, new_device
 from gapsl.network.tls.credentials import device_credentials, server_credentials

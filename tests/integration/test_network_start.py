@@ -224,7 +224,7 @@ def test_a_record_that_is_none_is_damage_and_no_accident(tmp_path: Path, line: s
     config = stopped_run(tmp_path)
     records = tmp_path / "run" / "records.jsonl"
     records.write_text(line + "\n" + records.read_text())
-    with pytest.raises(InputError, match=r"records\.jsonl is damaged; put it back from a copy"):
+    with pytest.raises(InputError, match=r"records\.jsonl is damaged in line 1: .*; put it back from a copy"):
         trained_over_loopback(config, tmp_path)
 
 

@@ -18,7 +18,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.framing import TensorSpec
-from gapsl.network.server.device_link import PendingCommand, late
+from gapsl.network.server.device_link import late
 from gapsl.network.server.dispatcher import SLOW, Dispatcher
 from gapsl.network.server.fleet_state import FleetState
 from gapsl.network.server.roster import Roster
@@ -57,26 +57,22 @@ class RemoteFleet:
         # Evaluation sets that devices with their own data do not have, and the sizes of all common ones.
         self.own_tests, self._sets, self._sizes = sets is not None, sets or {}, sizes or {}
         self._where, self._layout, self._tell = where, layout, tell
+        rows, secret = contract.rows - contract.probes, bool(contract.features)
+        check = partial(state.check, classes=contract.classes, samples=rows, secret=secret)
         self.dispatcher = Dispatcher(
             roster.names,
             roster.inbox,
             state,
-            partial(
-                state.check,
-                classes=contract.classes,
-                samples=contract.rows - contract.probes,
-                secret=bool(contract.features),
-            ),
+            check,
             policy=policy,
             total_rounds=total_rounds,
             patience=patience,
             stop=stop,
             tell=tell,
-            uploaded=lambda device, upload: self.traffic.add(device, sent=upload_bytes(upload)),
+            uploaded=lambda device, size: self.traffic.add(device, sent=size),
         )
         self._links, self.departures = self.dispatcher.links, self.dispatcher.departures
-        nothing = dict.fromkeys(self._links, 0)
-        self.traffic = Traffic(dict(nothing), dict(nothing))
+        self.traffic = Traffic(dict.fromkeys(self._links, 0), dict.fromkeys(self._links, 0))
         self._transfers = 0
 
     @property
@@ -123,9 +119,8 @@ class RemoteFleet:
 
     def _reply(self, device: int, backward: wire.Backward, data: Sequence[memoryview] = ()) -> None:
         """Answer an upload, so that the device knows that it counts; without a gradient it learns nothing."""
-        link = self._links[device]
-        link.reply = (wire.ToDevice(backward=backward), data)
-        link.inform(*link.reply)
+        reply = self._links[device].reply = (wire.ToDevice(backward=backward), data)
+        self._links[device].inform(*reply)
 
     def dropped(self) -> Collection[int]:
         """Return the devices that this round has lost."""
@@ -135,9 +130,9 @@ class RemoteFleet:
         """Let the devices average their halves at the parameter server."""
         self.dispatcher.rollbacks.averaging()
         self._share(weights, keep=self._links)
-        size = self._half_bytes
         for device in self._links:
-            self.traffic.add(device, sent=size if device in weights else 0, received=size)
+            sent = self._half_bytes if device in weights else 0
+            self.traffic.add(device, sent=sent, received=self._half_bytes)
 
     def hand_over(self, source: int, target: int) -> None:
         """Let a device pass its half on, through the parameter server."""
@@ -148,8 +143,7 @@ class RemoteFleet:
     def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
         device = whose if isinstance(whose, int) else min(whose)
-        for activations, _ in self._evaluated(SETS[split], device, whose):
-            yield activations
+        return (activations for activations, _ in self._evaluated(SETS[split], device, whose))
 
     def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Let a device run its own test samples to the cut, batch by batch."""
@@ -166,8 +160,8 @@ class RemoteFleet:
         if not all_finite(features):  # the loss would not be, and not every codec can write it
             return math.nan, torch.zeros_like(features)
         answer, asked = None, 0
+        expected = self._contract.head_derivative(len(features))
         if device not in self.dispatcher.restarted:  # else it does not know its mini-batch any more
-            expected = self._contract.head_derivative(len(features))
             answer, asked = self._through_head(device, wire.Head.LOSS, features, expected)
         if answer is None or answer.tensor is None:
             self.dispatcher.absent.append((self._links[device].turn, device))
@@ -182,20 +176,20 @@ class RemoteFleet:
             device, wire.Head.LOGITS, features, self._contract.head_logits(len(features))
         )
         if answer is None or answer.tensor is None:
-            raise Away(f"{self._links[device].name} is away")
+            raise self._away(device)
         return answer.tensor.to(self._where)
 
     def head_correct(self, device: int, batch: int, features: Tensor) -> int:
         """Let a device count how many of a batch of its own test samples are right."""
         answer, _ = self._through_head(device, wire.Head.COUNT, features, None, batch)
         if answer is None or not isinstance(answer.answer, wire.Judged):
-            raise Away(f"{self._links[device].name} is away")
+            raise self._away(device)
         return min(max(answer.answer.right, 0), len(features))
 
     def _through_head(
         self, device: int, what: wire.Head.What, features: Tensor, expected: TensorSpec | None, batch: int = 0
     ) -> tuple[Answered | None, int]:
-        """Send features to a head; return its answer, None if the device has gone, and the bytes sent."""
+        """Return a head's answer to features, None if the device has gone, and the bytes sent."""
         header, payload = describe(features, self._contract.head_codec(what), self._contract.compression)
         message = wire.ToDevice(head=wire.Head(what=what, batch=batch, features=header))
         answers = self.dispatcher.ask([device], message, ExpectedAnswer("judged", (), expected), payload)
@@ -230,12 +224,11 @@ class RemoteFleet:
 
     def drain_events(self) -> FleetEvents:
         """Return who was missing, and who went back to an earlier state of its own."""
+        missing, back = self.dispatcher.drain()
         absent: dict[int, tuple[int, ...]] = {}
-        for turn, device in self.dispatcher.absent:
+        for turn, device in missing:
             absent[device] = (*absent.get(device, ()), turn)
-        self.dispatcher.absent = []
-        back = {f"restored_{when}": who for when, who in self.dispatcher.drain_rollbacks().items()}
-        return FleetEvents(absent=absent, **back)
+        return FleetEvents(absent=absent, **{f"restored_{when}": who for when, who in back.items()})
 
     def _evaluated(
         self, what: wire.Evaluate.Set, device: int, whose: Whose
@@ -246,7 +239,7 @@ class RemoteFleet:
         self.dispatcher.wait(lambda: any(link.session is not None for link in self._links.values()))
         ready = self._links[device].ready
         if ready is None:  # it has not come back since the server was started again
-            raise Away(f"{self._links[device].name} is away")
+            raise self._away(device)
         size = ready.test_samples if what == wire.Evaluate.OWN else self._sizes[what]
         labels = self._contract.labels if what == wire.Evaluate.OWN else range(0)
         given = self._sets[what]() if what in self._sets else None
@@ -265,21 +258,20 @@ class RemoteFleet:
             due = ExpectedAnswer("scored", (batch,), self._contract.scored(min(rows, size - first)), labels)
             message = wire.ToDevice(evaluate=evaluate)
             answers = self.dispatcher.ask([device], message, due, payload, needed=lent)
-            if not answers:
-                raise Away(f"{self._links[device].name} is away")
+            if not answers or answers[0].tensor is None:
+                raise self._away(device)
             self._links[device].has.add((what, batch))
-            assert answers[0].tensor is not None
             yield self._placed(answers[0].tensor), answers[0].labels
             if time.monotonic() > until:
                 self._tell(f"{self._links[device].name} is tested with the first {batch + 1} batches alone")
                 return
 
+    def _away(self, device: int) -> Away:
+        return Away(f"{self._links[device].name} is away")
+
     def _statuses(self) -> list[tuple[int, wire.Status]]:
         answers = self.dispatcher.ask(self._links, wire.ToDevice(ask=wire.Ask()), ExpectedAnswer("status"))
-        found = {event.session.device: event.answer for event in answers}
-        return [
-            (device, status) for device, status in sorted(found.items()) if isinstance(status, wire.Status)
-        ]
+        return [(a.session.device, a.answer) for a in answers if isinstance(a.answer, wire.Status)]
 
     def _share(
         self, weights: Mapping[int, float], *, keep: Collection[int] = (), lend: int | None = None
@@ -287,18 +279,16 @@ class RemoteFleet:
         """Let devices average halves."""
         self._transfers += 1
         name = f"{self._state.generations.current:x}-{self.dispatcher.round}-{self._transfers}"
-        asked: dict[int, PendingCommand] = {}
-        for device in sorted({*weights, *keep, *(() if lend is None else (lend,))}):
-            share = wire.Share(
-                transfer=name, weights=weights, fetch=device in keep or device == lend, keep=device in keep
-            )
-            command = wire.ToDevice(share=share)
-            asked[device] = self._links[device].ask(command, ExpectedAnswer("done"), needed=True)
-        self.dispatcher.answers(asked, needed=True)
+
+        def share(device: int) -> wire.ToDevice:
+            kept, fetched = device in keep, device in keep or device == lend
+            return wire.ToDevice(share=wire.Share(transfer=name, weights=weights, fetch=fetched, keep=kept))
+
+        taking_part = sorted({*weights, *keep, *(() if lend is None else (lend,))})
+        self.dispatcher.ask(taking_part, share, ExpectedAnswer("done"), needed=True)
 
     def _upload(self, event: Answered) -> Upload:
-        assert isinstance(event.answer, wire.Upload)
-        assert event.tensor is not None
+        assert isinstance(event.answer, wire.Upload) and event.tensor is not None
         device, answer = event.session.device, event.answer
         self._links[device].turn = answer.turn
         labels = event.labels if event.labels is not None else torch.zeros(0, dtype=torch.int64)
@@ -309,8 +299,3 @@ class RemoteFleet:
         """Return what arrived where the server computes, in its memory order."""
         tensor = tensor.to(self._where)
         return tensor.contiguous(memory_format=self._layout) if tensor.dim() == 4 else tensor
-
-
-def upload_bytes(upload: wire.Upload) -> int:
-    """Return the size of an upload, as a device of this process counts it."""
-    return upload.activations.bytes + 8 * len(upload.labels)

@@ -13,10 +13,11 @@ from gapsl.device.build import LAYOUTS, batched
 from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
 from gapsl.models.half import model_bytes
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PROTOCOL
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import CODECS, COMPRESSIONS, Network
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import PROTOCOL, Roster
+from gapsl.network.server.roster import Roster
 from gapsl.run.build import Parts
 from gapsl.run.folder import RunFolder
 from gapsl.run.served_run import run_name

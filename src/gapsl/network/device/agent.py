@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import random
 import threading
 import time
 from collections import deque
@@ -22,11 +21,10 @@ from gapsl.network.device.member import COMPUTING, Member, Outgoing
 from gapsl.network.device.store import Store
 from gapsl.network.parameter_server.client import ParameterClient
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PROTOCOL, TRAINING, Backoff, open_channel
 from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import Assembler, TensorSpec
 from gapsl.network.protocol.serialization import deserialize, serialize
-from gapsl.network.server.roster import PROTOCOL
-from gapsl.network.server.service import METHOD, open_channel
 
 LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
 # Refusals that another attempt may not meet.
@@ -73,7 +71,7 @@ class Agent:
 
     def run(self) -> str:
         """Take part until the server says goodbye; returns why it did."""
-        attempts = 0
+        backoff = Backoff(self._patience.first, self._patience.longest)
         while True:
             try:
                 return self._connection()
@@ -85,14 +83,12 @@ class Agent:
                     raise InputError(f"{self.name} does not understand the server: {error}") from None
                 why = lost = str(error)
             if time.monotonic() - self._seen < self._patience.first:
-                attempts = 0
+                backoff.attempts = 0
             if time.monotonic() - self._seen > self._patience.whole:
                 raise InputError(f"no connection to {self.address}: {why}")
-            pause = min(self._patience.longest, self._patience.first * 2**attempts)
-            attempts = min(attempts + 1, 16)
             self._away = True
-            self.tell(f"{lost}; next attempt within {pause:.1f} s")
-            time.sleep(pause * random.uniform(0.5, 1.0))  # so that a fleet does not come back all at once
+            self.tell(f"{lost}; next attempt within {backoff.pause:.1f} s")
+            backoff.wait()
 
     def _connection(self) -> str:
         outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
@@ -101,7 +97,7 @@ class Agent:
         )
         with open_channel(self.address, self._credentials) as channel:
             join: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
-                f"/{METHOD}/Join", request_serializer=serialize
+                f"/{TRAINING}/Join", request_serializer=serialize
             )
             call = join(iter(outgoing.get, None))
             self._connected = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,18 +10,15 @@ from dataclasses import dataclass
 import grpc
 from torch import Tensor
 
-from gapsl.network.parameter_server.service import METHOD
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PARAMETERS, PROTOCOL, Backoff, open_channel
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
 from gapsl.network.protocol.serialization import deserialize, serialize
-from gapsl.network.server.roster import PROTOCOL
-from gapsl.network.server.service import open_channel
 
 Outgoing = wire.FromHolder | memoryview
-PAUSE = 0.2  # seconds before the second attempt; doubled for each further one,
-LONGEST = 5.0  # up to this
+PAUSE, LONGEST = 0.2, 5.0  # seconds between attempts, at first and at most
 TELL_SECONDS = 10.0  # between two words about attempts that fail
 
 
@@ -47,7 +43,7 @@ class ParameterClient:
         wanted: Callable[[], bool],
     ) -> dict[str, Tensor] | None:
         """Bring the half, and return the mean if it is fetched; tries again as long as it is wanted."""
-        pause, told = PAUSE, -TELL_SECONDS
+        backoff, told = Backoff(PAUSE, LONGEST), -TELL_SECONDS
         while wanted():
             try:
                 return self._visit(welcome, share, half, wanted)
@@ -60,8 +56,7 @@ class ParameterClient:
             if wanted() and time.monotonic() - told >= TELL_SECONDS:
                 told = time.monotonic()
                 self.tell(f"cannot share the half at the parameter server {self.address} ({why}); trying on")
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(LONGEST, 2 * pause)
+            backoff.wait()
         raise WireError(wire.STOPPED, "the server has gone while halves were shared")
 
     def _visit(
@@ -73,7 +68,7 @@ class ParameterClient:
     ) -> dict[str, Tensor] | None:
         with open_channel(self.address, self.credentials) as channel:
             method: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
-                f"/{METHOD}/Share", request_serializer=serialize
+                f"/{PARAMETERS}/Share", request_serializer=serialize
             )
             call = method(self._brought(welcome, share, half))
             over = threading.Event()

@@ -15,6 +15,7 @@ from torch import Tensor
 from gapsl.common.errors import InputError
 from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PARAMETERS
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
@@ -22,7 +23,6 @@ from gapsl.network.protocol.serialization import deserialize, serialize
 from gapsl.network.server.roster import check_protocol, listed
 from gapsl.network.server.service import HELLO_SECONDS, STRANGER, Identify, Serving, Silent, within
 
-METHOD = "gapsl.v1.Parameters"
 MOST_TENSORS = 10_000
 LONGEST_NAME = 256
 MOST_NUMBERS = 1 << 40  # in a tensor, as its shape has it
@@ -214,5 +214,5 @@ def serve_parameters(
     share: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
         service.share, response_serializer=serialize
     )
-    handlers = grpc.method_handlers_generic_handler(METHOD, {"Share": share})
-    return Serving(METHOD, handlers, address, MOST_VISITS * len(service.names), credentials)
+    handlers = grpc.method_handlers_generic_handler(PARAMETERS, {"Share": share})
+    return Serving(PARAMETERS, handlers, address, MOST_VISITS * len(service.names), credentials)

@@ -18,19 +18,13 @@ from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.server.device_link import DeviceLink, LinkState, PendingCommand, late
-from gapsl.network.server.event_queue import EventQueue, listing
+from gapsl.network.server.event_queue import EventQueue
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.recovery import Rollbacks, without_checkpoints
+from gapsl.network.server.recovery import Rollbacks, lacks_checkpoints, without_checkpoints
 from gapsl.network.server.round_policy import RoundPolicy
 from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Inbox, Joined, Left
 
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
-
-LOST = (
-    "of the run's checkpoints (after round {}) none that all have is in its folder; start it with the "
-    "--state that it had. If it was away while the run did not wait for it, serve with --closing "
-    "fraction:SHARE or deadline:SECONDS again; or start a new run"
-)
 
 
 class Dispatcher:
@@ -48,7 +42,7 @@ class Dispatcher:
         patience: float,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
-        uploaded: Callable[[int, wire.Upload], None] = lambda device, upload: None,
+        uploaded: Callable[[int, int], None] = lambda device, size: None,
     ) -> None:
         self._state, self._check, self.policy, self._total_rounds = state, check, policy, total_rounds
         self._tell, self._count = tell, uploaded
@@ -86,8 +80,7 @@ class Dispatcher:
             for link in (self.links[device] for device in lost):
                 if link.session is not None:
                     self._tell(f"{link.name} is refused: it lacks the run's checkpoints")
-                    kept = listing([str(round) for round in sorted(set(rounds) - {0})])
-                    link.session.refuse(WireError(wire.OTHER_DATA, LOST.format(kept)))
+                    link.session.refuse(lacks_checkpoints(rounds))
                     link.session = None
             self.step()
         return max(set(rounds).intersection(*self._restorable().values()), default=None)
@@ -97,9 +90,8 @@ class Dispatcher:
         self._training = False
         self._drain()
         self._state.begin(round)
-        self.rollbacks, self.absent = Rollbacks(), []
-        self._training, self.round, self.arrived = True, round, set()
-        self._open = None
+        self.rollbacks, self.absent, self.arrived = Rollbacks(), [], set()
+        self._training, self.round, self._open = True, round, None
         self._uploads.clear()
         for device, link in self.links.items():
             link.reply = None
@@ -161,39 +153,33 @@ class Dispatcher:
                 self.links[device].drop()
             self.absent.append((turn, device))
 
-    def drain_rollbacks(self) -> dict[str, dict[int, int]]:
-        """Return who has gone back to which round since this was asked, by when in the round it did."""
-        self.arrived = set()
-        return self.rollbacks.drain()
+    def drain(self) -> tuple[list[tuple[int, int]], dict[str, dict[int, int]]]:
+        """Return who was absent since this was asked, and who has gone back to which round, by when."""
+        absent, self.absent, self.arrived = self.absent, [], set()
+        return absent, self.rollbacks.drain()
 
     # --- asking and waiting
 
     def ask(
         self,
         devices: Iterable[int],
-        message: wire.ToDevice,
+        message: wire.ToDevice | Callable[[int], wire.ToDevice],
         due: ExpectedAnswer,
         payload: Sequence[memoryview] = (),
         *,
         needed: bool = False,
     ) -> list[Answered]:
-        """Ask devices, and return their answers; who is away is left out unless its answer is needed."""
-        wait = needed or self.policy.waits_for_all
-        asked = {
-            device: self.links[device].ask(message, due, payload, needed=needed)
-            for device in devices
-            if wait or self.links[device].session is not None
-        }
-        return self.answers(asked, needed=needed)
-
-    def answers(self, asked: dict[int, PendingCommand], *, needed: bool = False) -> list[Answered]:
-        """Wait for the answers to commands; who is silent for too long and is not needed is cut off."""
-        commands = asked.values()
-        if not self.wait(lambda: all(command.done for command in commands), self._soon(needed)):
-            for device, command in asked.items():
+        """Return the answers of devices; unless needed, who is away is left out, who is silent cut off."""
+        commands: dict[int, PendingCommand] = {}
+        for device in devices:
+            if needed or self.policy.waits_for_all or self.links[device].session is not None:
+                asked = message(device) if callable(message) else message
+                commands[device] = self.links[device].ask(asked, due, payload, needed=needed)
+        if not self.wait(lambda: all(command.done for command in commands.values()), self._soon(needed)):
+            for device, command in commands.items():
                 if not command.done:
                     self._cut_off(device)
-        return [command.answer for command in commands if command.answer is not None]
+        return [command.answer for command in commands.values() if command.answer is not None]
 
     def wait(self, done: Callable[[], bool], until: float | None = None) -> bool:
         """Handle what happens until something is done; False: the time is up."""
@@ -245,8 +231,12 @@ class Dispatcher:
             self._tell(f"{link.name} has left: {event.reason}")
             self._drop_unneeded(link)
         else:
-            if isinstance(event.answer, wire.Upload) and self._training:
-                self._uploaded(link, event, event.answer)
+            if isinstance(upload := event.answer, wire.Upload) and self._training:
+                self._count(event.session.device, upload.activations.bytes + 8 * len(upload.labels))
+                if (upload.round, upload.turn) == self._open:
+                    self._uploads.append(event)
+                else:
+                    link.inform(late(upload.round, upload.turn))  # before what it is asked next
             link.answered(event)
         return True
 
@@ -256,13 +246,6 @@ class Dispatcher:
             link.drop()
         elif not self.policy.waits_for_all:
             link.drop(keep=lambda command: command.needed or command.kind == "forward")
-
-    def _uploaded(self, link: DeviceLink, event: Answered, upload: wire.Upload) -> None:
-        self._count(event.session.device, upload)
-        if (upload.round, upload.turn) == self._open:
-            self._uploads.append(event)
-        else:
-            link.inform(late(upload.round, upload.turn))  # before what it is asked next
 
     def _joined(self, link: DeviceLink, event: Joined) -> bool:
         """Let a device in; one that kept its memory goes on, another one begins again."""
@@ -297,8 +280,7 @@ class Dispatcher:
         if self.policy.waits_for_all and round != self.round:
             raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
         uploaded = self._has_uploaded(device)
-        if uploaded:
-            self.restarted.add(device)
+        self.restarted |= {device} if uploaded else set()
         if round != self.round:
             self._tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
             self.rollbacks.add(device, round, uploaded=uploaded)

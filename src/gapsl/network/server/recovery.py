@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
 
 
 @dataclass
@@ -85,3 +86,14 @@ def without_checkpoints(restorable: Mapping[int, set[int]], rounds: Collection[i
         return []
     without = [device for device, found in has.items() if not found]
     return without or [device for device, found in has.items() if max(trained) not in found]
+
+
+def lacks_checkpoints(rounds: Collection[int]) -> WireError:
+    """Return why such a device is refused."""
+    known = ", ".join(str(round) for round in sorted(set(rounds) - {0}))
+    return WireError(
+        wire.OTHER_DATA,
+        f"of the run's checkpoints (after round {known}) none that all have is in its folder; start it with "
+        "the --state that it had. If it was away while the run did not wait for it, serve with --closing "
+        "fraction:SHARE or deadline:SECONDS again; or start a new run",
+    )

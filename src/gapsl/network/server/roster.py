@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PROTOCOL
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.server.session import Inbox, Session
 
-PROTOCOL = 1
 MOST_JOINS, JOINS_SECONDS = 20, 10.0  # a device that joins more often is told to wait
 
 

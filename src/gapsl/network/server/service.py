@@ -5,49 +5,28 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import grpc
 
 from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import OPTIONS, TRAINING
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import LARGEST_MESSAGE
 from gapsl.network.protocol.serialization import deserialize, serialize
-from gapsl.network.server.health import Health
 from gapsl.network.server.roster import Roster
 from gapsl.network.server.session import Outgoing
 
-METHOD = "gapsl.v1.Training"
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
 MOST_SILENT = 2  # streams of one certificate that have not said what they are about, or do not hear a refusal
 STRANGER = ""  # whoever has a certificate that is not accepted
 HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
-# A dead link is noticed after two of these; devices may ask as often.
-KEEPALIVE_SECONDS = 10
-OPTIONS = (
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE),
-    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_SECONDS * 1000),
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_SECONDS * 1000),  # else a minute, whatever the line above says
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
-    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-)
 
 Identify = Callable[[grpc.ServicerContext], str | None]  # the name in a peer's certificate; None: it has none
-
-
-def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
-    """Return a link to a server, with its certificate or in plain text."""
-    if credentials is None:
-        return grpc.insecure_channel(address, options=OPTIONS)
-    return grpc.secure_channel(address, credentials, options=OPTIONS)
 
 
 class Silent:
@@ -169,8 +148,8 @@ def start_service(
     join: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
         service.join, response_serializer=serialize
     )
-    handlers = grpc.method_handlers_generic_handler(METHOD, {"Join": join})
-    return Serving(METHOD, handlers, address, devices, credentials)
+    handlers = grpc.method_handlers_generic_handler(TRAINING, {"Join": join})
+    return Serving(TRAINING, handlers, address, devices, credentials)
 
 
 class Serving:
@@ -208,3 +187,25 @@ class Serving:
     def stop(self) -> None:
         """Stop listening, and give streams a moment to end."""
         self._server.stop(grace=2.0).wait()
+
+
+class Health:
+    """The gRPC health protocol, for whoever watches a server; nothing where the package is not installed."""
+
+    def __init__(self, server: grpc.Server, services: Sequence[str]) -> None:
+        self._services = ("", *services)
+        self._servicer: Any = None
+        try:
+            from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        except ImportError:
+            return
+        self._statuses = health_pb2.HealthCheckResponse
+        self._servicer = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        for service in self._services:
+            self._servicer.set(service, self._statuses.SERVING)
+
+    def stopping(self) -> None:
+        """Tell those who watch that the server goes down."""
+        if self._servicer is not None:
+            self._servicer.enter_graceful_shutdown()
