@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gapsl.run.observers import Observer
     from gapsl.run.serve import serve
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
