@@ -528,7 +528,7 @@ def test_an_exploding_learning_rate_stops_training_with_code_3(cli: Launcher, tm
             assert word in ended.stderr
     assert not (folder / "result.json").exists()
     assert [record.round for record in records_of(folder)] == [1, 2]
-    assert records_of(folder)[1]["skipped"] == [0, 1, 2, 3]
+    assert list(records_of(folder)[1].skipped) == [0, 1, 2, 3]
 
 
 def test_a_comparison_whose_run_stops_ends_with_code_3_and_names_it(cli: Launcher, tmp_path: Path) -> None:
