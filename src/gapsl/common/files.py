@@ -12,17 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gapsl.common.errors import GapslError, InputError, Unavailable
+from gapsl.common.errors import InputError
 
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # which no other name of a folder would help
-
-
-def unwritable(folder: Path, error: OSError, option: str) -> GapslError:
-    """Return what to raise for a folder that cannot be written: an outage, or a name that was ill chosen."""
-    if error.errno in NO_ROOM:
-        return Unavailable(f"cannot write to {folder}: {error.strerror}; make room, and try again")
-    return InputError(f"cannot write to {folder}: {error.strerror or error}; choose another {option}")
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
 
 
 @contextmanager
@@ -33,7 +25,7 @@ def room_needed(path: Path, go_on: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in CANNOT_WRITE:
             raise
-        raise Unavailable(
+        raise InputError(
             f"could not write to {path}: {error.strerror}; nothing that was stored is damaged: "
             f"make room and go on with: {go_on}"
         ) from None
@@ -63,9 +55,11 @@ def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             lock.enter_context(file_lock(folder / ".lock", wait=False))
         except BlockingIOError:
-            raise Unavailable(busy) from None
+            raise InputError(busy) from None
         except OSError as error:
-            raise unwritable(folder, error, option) from None
+            raise InputError(
+                f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
+            ) from None
         yield
 
 
