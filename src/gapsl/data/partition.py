@@ -24,7 +24,7 @@ class Partition:
     """The training samples of every device, and those held out for validation."""
 
     devices: tuple[Ints, ...]  # ascending indices into the training part
-    validation: Ints
+    validation: Ints  # in the order of evaluation: curves take the first ones
     shift: tuple[Shift, ...] | None  # one per device
     spec: str
     seed: int
@@ -85,7 +85,7 @@ def load_partition(path: str | Path) -> Partition:
 
 def _partition(content: dict[str, Any]) -> Partition:
     samples = _whole(content["samples"], "samples")
-    devices = [_indices(own, samples, f"device {i}") for i, own in enumerate(content["devices"])]
+    devices = [np.sort(_indices(own, samples, f"device {i}")) for i, own in enumerate(content["devices"])]
     validation = _indices(content["validation"], samples, "validation")
     if not devices:
         raise ValueError("there are no devices")
@@ -117,7 +117,7 @@ def _indices(listed: Any, samples: int, owner: str) -> Ints:
     indices = np.array(listed, dtype=np.int64)
     if len(indices) and not 0 <= indices.min() <= indices.max() < samples:
         raise ValueError(f"{owner} has an index outside 0 to {samples - 1}")
-    return np.sort(indices)
+    return indices
 
 
 def _whole(value: Any, name: str) -> int:
