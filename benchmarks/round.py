@@ -45,7 +45,7 @@ def synthetic(samples: int, classes: int) -> Source:
     return Source("noise", made, few, names, (0.5,) * 3, (0.25,) * 3, "crop-flip")
 
 
-def training(options: argparse.Namespace, **settings: Any) -> Training:
+def training(options: argparse.Namespace, **settings: Any) -> tuple[Training, Kept]:
     """Return a run that is ready for its first round."""
     config = make_config(
         {
@@ -60,12 +60,13 @@ def training(options: argparse.Namespace, **settings: Any) -> Training:
             **settings,
         }
     )
-    return prepare(config, data=synthetic(options.devices * 500, 10))
+    kept = Kept(options.devices)
+    return prepare(config, data=synthetic(options.devices * 500, 10), observers=[kept]), kept
 
 
 def bare(options: argparse.Namespace) -> Callable[[], None]:
     """Return the floor: all forwards and backwards of one round's batches, nothing else."""
-    run = training(options, method="psl")
+    run, _ = training(options, method="psl")
     devices = list(run.fleet._devices.values())  # type: ignore[attr-defined]
     server = run.strategy.server_model()
     batches = [device.batches.draw(1) for device in devices]
@@ -94,13 +95,11 @@ class Kept(Observer):
         self.share = len(record.selection.kept) / self.devices if record.selection else 1.0
 
 
-def rounds(run: Training) -> Callable[[], float]:
+def rounds(run: Training, kept: Kept) -> Callable[[], float]:
     """Return a function that trains the next round and says which share of the devices was kept."""
-    kept = Kept(run.device_count)
-    run.observers = [kept]
 
     def once() -> float:
-        run.one_round(run.round + 1)
+        run.one_round(run.state.round + 1)
         return kept.share
 
     return once
@@ -123,7 +122,7 @@ def kind(options: argparse.Namespace, name: str) -> Callable[[], Any]:
     """Return what is timed under a name."""
     if name == "bare torch":
         return bare(options)
-    return rounds(training(options, **KINDS[name]))
+    return rounds(*training(options, **KINDS[name]))
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:

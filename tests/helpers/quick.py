@@ -45,6 +45,7 @@ def play_round(training, t):
         outcomes.append(outcome)
     shares = training.strategy.averaging(t)
     if shares is not None:
+        training.strategy.average(shares)
         training.fleet.average(shares)
     return outcomes
 
@@ -52,7 +53,7 @@ def play_round(training, t):
 def device_states(training, folder):
     """What every device would store: weights, buffers, optimizer state, batches drawn."""
     folder.mkdir(parents=True, exist_ok=True)
-    training.fleet.save(folder, training.round)
+    training.fleet.save(folder, training.state.round)
     return [load_file(path) for path in sorted(folder.glob("device-*.safetensors"))]
 
 

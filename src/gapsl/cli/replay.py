@@ -62,10 +62,10 @@ def replay(
     unheard = result.final.unheard
     torch.set_num_threads(config.threads)
     parts = make_parts(config, partition_file=opened.partition_file)
-    training = make_training(parts, make_fleet(parts, kind=partial(ReplayFleet, happened, unheard)))
+    fleet = make_fleet(parts, kind=partial(ReplayFleet, happened, unheard))
     with Interrupt(running.asked_to_stop) as interrupt, Display(output, quiet=quiet) as display:
-        training.observers, training.stop = [RunProgress(display, "replay")], lambda: interrupt.asked
-        again = training.run()
+        shown = [RunProgress(display, "replay")]
+        again = make_training(parts, fleet, observers=shown, stop=lambda: interrupt.asked).run()
     if again is None:
         raise typer.Exit(interrupt.exit_code)
     expected, found = (r.final.weights_sha256 for r in (result, again))

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from gapsl.common.errors import GapslError
-from gapsl.common.errors import Rewind as Rewind
-from gapsl.common.errors import Stopped as Stopped
+from gapsl.common.errors import GapslError, Rewind
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 
 Split = Literal["test", "validation"]
-Whose = int | Mapping[int, float]  # a device's own half, or the mean of halves with these weights
+Whose = int | Mapping[int, float]  # a device's own client-side model, or the mean of some with these weights
 
 
 class Unmeasured(Rewind):
@@ -38,6 +36,13 @@ class Traffic:
         self.sent[device] = self.sent.get(device, 0) + sent
         self.received[device] = self.received.get(device, 0) + received
 
+    def since(self, before: Traffic) -> Traffic:
+        """Return what was counted after an earlier state."""
+        return Traffic(
+            {device: count - before.sent.get(device, 0) for device, count in self.sent.items()},
+            {device: count - before.received.get(device, 0) for device, count in self.received.items()},
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FleetEvents:
@@ -56,20 +61,10 @@ class FleetEvents:
 
 
 class Fleet(Protocol):
-    """The devices of a run, wherever they are."""
+    """The devices of a run, wherever they are. What only some fleets can do stands in the protocols below."""
 
     traffic: Traffic
     merges: bool  # whether anybody may see the client-side models and average them
-    own_tests: bool  # whether devices have test samples of their own
-
-    def dropped(self) -> Collection[int]:
-        """Return the devices that have left in the middle of the round."""
-        ...
-
-    @property
-    def label_private(self) -> bool:
-        """Whether devices have the last layer of the model, and keep the labels."""
-        ...
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
@@ -85,7 +80,7 @@ class Fleet(Protocol):
         ...
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Replace every device's half by the weighted mean, at the parameter server."""
+        """Replace every client-side model by the weighted mean, at the parameter server."""
         ...
 
     def hand_over(self, source: int, target: int) -> None:
@@ -99,46 +94,77 @@ class Fleet(Protocol):
         """
         ...
 
-    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the activations and labels of a device's own test samples, with its own half or another."""
-        ...
-
-    def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
-        """Let a device with a head compute the loss of its mini-batch, and its derivative."""
-        ...
-
-    def head_logits(self, device: int, features: Tensor) -> Tensor:
-        """Let a device with a head compute the logits of an evaluation batch."""
-        ...
-
-    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
-        """Let a device with a head count its own test samples in a batch, and how many are right."""
-        ...
-
     def drifts(self) -> Mapping[int, float]:
-        """Return how far every half is from its start, as each device measures it."""
+        """Return how far every client-side model is from its start, as each device measures it."""
+        ...
+
+    def digests(self) -> Mapping[int, str]:
+        """Return the SHA-256 of every client-side model."""
         ...
 
     def save(self, folder: Path, round: int) -> None:
         """Store every device's state after a round, in a folder or where the device is."""
         ...
 
-    def checkpoint_written(self, round: int) -> None:
-        """Take note that the checkpoint after a round is there, the server's own part, too."""
-        ...
-
     def load(self, folder: Path, round: int) -> None:
         """Restore every device's state after a round."""
         ...
 
-    def digests(self) -> Mapping[int, str]:
-        """Return the SHA-256 of every device's half."""
+
+@runtime_checkable
+class LabelPrivate(Protocol):
+    """A fleet whose devices may have the last layer of the model, and keep the labels."""
+
+    @property
+    def label_private(self) -> bool:
+        """Whether they do in this run."""
         ...
+
+    def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
+        """Let a device's head compute the loss of its mini-batch, and its derivative."""
+        ...
+
+    def head_logits(self, device: int, features: Tensor) -> Tensor:
+        """Let a device's head compute the logits of an evaluation batch."""
+        ...
+
+
+@runtime_checkable
+class OwnTests(Protocol):
+    """A fleet whose devices may have test samples of their own."""
+
+    own_tests: bool  # whether they do in this run
+
+    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield activations and labels of a device's own test samples, with its own model or another."""
+        ...
+
+    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
+        """Let a device's head count how many of a batch of its own test samples are right."""
+        ...
+
+
+@runtime_checkable
+class DropOuts(Protocol):
+    """A fleet whose devices may be missing in a round, or go back to an earlier state."""
+
+    def dropped(self) -> Collection[int]:
+        """Return the devices that this round has lost."""
+        ...
+
+    def drain_events(self) -> FleetEvents:
+        """Return what befell devices since this was last called, and begin anew."""
+        ...
+
+
+@runtime_checkable
+class OwnCheckpoints(Protocol):
+    """A fleet whose devices store their state themselves."""
 
     def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's stored rounds that the devices can go back to, if any."""
         ...
 
-    def drain_events(self) -> FleetEvents:
-        """Return what befell devices since it was last asked, for the round's record."""
+    def checkpoint_written(self, round: int) -> None:
+        """Take note that the checkpoint after a round is there, the server's own part, too."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -12,9 +12,8 @@ from torch import Tensor
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
-from gapsl.fleets.base import FleetEvents, Split, Traffic, Whose
-from gapsl.models.half import average, model_bytes, weights_of
-from gapsl.run.checkpoint import read_tensors, write_tensors
+from gapsl.fleets.base import Split, Traffic, Whose
+from gapsl.models.half import average, model_bytes, read_tensors, weights_of, write_tensors
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
@@ -27,7 +26,6 @@ class LocalFleet:
     """
 
     merges = True  # halves, and not heads
-    own_tests = False  # what each would have is reckoned from the common test set
 
     def __init__(
         self,
@@ -84,14 +82,6 @@ class LocalFleet:
                 activations = model(device.placed(inputs))
             yield activations
 
-    def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield nothing."""
-        return iter(())
-
-    def dropped(self) -> Collection[int]:
-        """Nobody ever leaves."""
-        return ()
-
     @property
     def label_private(self) -> bool:
         """Whether devices have the last layer."""
@@ -99,19 +89,15 @@ class LocalFleet:
 
     def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss."""
-        loss, gradient = self._headed(device).head_loss(features)
+        loss, gradient = self._label_private(device).head_loss(features)
         self._count(device, sent=gradient.nbytes, received=features.nbytes)
         return loss, gradient
 
     def head_logits(self, device: int, features: Tensor) -> Tensor:
         """Let a device's head compute the logits."""
-        return self._headed(device).head_logits(features)
+        return self._label_private(device).head_logits(features)
 
-    def head_correct(self, device: int, batch: int, features: Tensor) -> int:
-        """There are none."""
-        return 0
-
-    def _headed(self, id: int) -> LabelPrivateDevice:
+    def _label_private(self, id: int) -> LabelPrivateDevice:
         device = self._devices[id]
         assert isinstance(device, LabelPrivateDevice)
         return device
@@ -125,9 +111,6 @@ class LocalFleet:
         for id, device in self._devices.items():
             write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
 
-    def checkpoint_written(self, round: int) -> None:
-        """Nothing has to be known of it: devices' states are in the checkpoint."""
-
     def load(self, folder: Path, round: int) -> None:
         """Read a file a device."""
         for id, device in self._devices.items():
@@ -136,14 +119,6 @@ class LocalFleet:
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of every half."""
         return {id: device.digest() for id, device in self._devices.items()}
-
-    def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
-        """Return the newest round: a checkpoint has all devices in it."""
-        return max(rounds, default=None)
-
-    def drain_events(self) -> FleetEvents:
-        """Nothing ever happens here."""
-        return FleetEvents()
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
         models = [weights_of(self._devices[id].half.model) for id in sorted(weights)]

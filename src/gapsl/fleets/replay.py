@@ -45,6 +45,10 @@ class ReplayFleet(LocalFleet):
         self._go_back(self._happened.get(self._round, FleetEvents()).restored_between)
         super().average(weights)
 
+    def dropped(self) -> Collection[int]:
+        """Return nobody: who is missing is not asked."""
+        return ()
+
     def drain_events(self) -> FleetEvents:
         """End the round as it ended then."""
         self._go_back(self._happened.get(self._round, FleetEvents()).restored_after)

@@ -97,6 +97,9 @@ class Strategy(ABC):
         """Return weights by device if the client-side models are averaged after this round."""
         return None
 
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Do the server's part of an averaging of the client-side models with these weights."""
+
     def shared_half(self) -> int | Mapping[int, float] | None:
         """Say whose client-side model counts: each device's own (None), one device's, or a weighted mean."""
         return None

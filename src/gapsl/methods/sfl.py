@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -52,9 +53,11 @@ class ClientAveraging(Strategy):
         due = round % (self.chosen.interval or self.run.rounds_per_epoch) == 0
         if not (due or round == self.run.total_rounds) or not self.active:
             return None
-        weights = self.weights()
+        return self.weights()
+
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Begin to note anew who trains."""
         self.active.clear()
-        return weights
 
     def shared_half(self) -> Mapping[int, float]:
         """The model of SFL is the average, also between two averagings."""
@@ -93,7 +96,7 @@ class Sfl(ClientAveraging):
         measured: Measured | None = None
         if measure and not common:
             uploads = list(uploads)
-            self.server_model()
+            self.server.half.model.load_state_dict(self._merged(self.weights()))
             measured = self.measure_angles(uploads)
         rows = self.server.rows(len(exchange.devices))
         replies: dict[int, Reply] = {}
@@ -113,19 +116,18 @@ class Sfl(ClientAveraging):
         angles = measured.among(losses) if measured is not None else None
         return Outcome(replies, dict(sorted(losses.items())), skipped, angles)
 
-    def averaging(self, round: int) -> Mapping[int, float] | None:
+    def average(self, weights: Mapping[int, float]) -> None:
         """Average the server's copies together with the client-side models."""
-        weights = super().averaging(round)
-        if weights is not None:
-            merged = self._merged(weights)
-            for passes in self.copies.values():
-                passes.half.model.load_state_dict(merged)
-        return weights
+        merged = self._merged(weights)
+        for passes in self.copies.values():
+            passes.half.model.load_state_dict(merged)
+        super().average(weights)
 
     def server_model(self) -> nn.Module:
         """Return the average of the copies."""
-        self.server.half.model.load_state_dict(self._merged(self.weights()))
-        return self.server.half.model
+        model = copy.deepcopy(self.server.half.model)
+        model.load_state_dict(self._merged(self.weights()))
+        return model
 
     def halves(self) -> Mapping[str, Half]:
         """The copies."""

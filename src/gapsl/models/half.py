@@ -5,10 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from gapsl.common.errors import InputError
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 Rate = Callable[[int], float]
@@ -114,3 +119,22 @@ def all_finite(*tensors: Tensor) -> bool:
     # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
     # large numbers may overflow by itself, and then each has to be looked at.
     return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to a safetensors file; tied ones are written once each."""
+    seen: set[int] = set()
+    stored = {}
+    for name, value in tensors.items():
+        tied = value.numel() > 0 and value.data_ptr() in seen
+        seen.add(value.data_ptr())
+        stored[name] = value.cpu().clone() if tied else value.cpu().contiguous()
+    save_file(stored, path)
+
+
+def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    try:
+        return load_file(path, device=str(where))
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}; put it back from a copy") from None

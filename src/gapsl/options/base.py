@@ -38,6 +38,10 @@ class Option(Strategy):
         """Return weights by device if the client-side models are averaged after this round."""
         return self.method.averaging(round)
 
+    def average(self, weights: Mapping[int, float]) -> None:
+        """Do the server's part of an averaging."""
+        self.method.average(weights)
+
     def shared_half(self) -> int | Mapping[int, float] | None:
         """Say whose client-side model counts."""
         return self.method.shared_half()

@@ -15,14 +15,15 @@ from gapsl.analysis.tensorboard import TensorBoard
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
 from gapsl.data.download import Progress
+from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
-from gapsl.run.build import prepare
-from gapsl.run.checkpoint import Checkpoints, read_tensors
+from gapsl.models.half import read_tensors
+from gapsl.run.build import Parts, make_fleet, make_parts, make_training
+from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, make_config, merge, preset, read_yaml
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
-from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData
 from gapsl.run.records import RunResult
@@ -66,19 +67,20 @@ def train(
         if chosen.tensorboard:
             TensorBoard.check()
     with threads(chosen.threads), displayed(progress, chosen.method, observers) as (observers, download):
-        training = prepare(
+        parts = make_parts(
             chosen,
             model=None if isinstance(model, str) else model,
             data=None if isinstance(dataset, str) else dataset,
             loss=loss,
             progress=download,
         )
-        training.observers, training.stop, training.custom = observers, stop, custom
+        fleet = make_fleet(parts)
         if out is None:
-            return training.run()
+            return make_training(parts, fleet, observers=observers, stop=stop, custom=custom).run()
         # Only now, when all that was given has turned out to be usable, is anything written.
         with RunFolder(Path(out).expanduser()).locked():
-            return _run_in(RunFolder.create(Path(out).expanduser(), chosen, custom), training)
+            folder = RunFolder.create(Path(out).expanduser(), chosen, custom)
+            return _run_in(folder, parts, fleet, observers, stop, custom)
 
 
 def resume(
@@ -119,11 +121,10 @@ def resume(
     partition_file = folder.partition_file if folder.partition_file.exists() else None
     shown = displayed(progress, config.method, observers)
     with threads(config.threads), folder.locked(), shown as (observers, download):
-        training = prepare(
+        parts = make_parts(
             config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=download
         )
-        training.observers, training.stop, training.custom = observers, stop, custom
-        return _run_in(folder, training)
+        return _run_in(folder, parts, make_fleet(parts), observers, stop, custom)
 
 
 @contextmanager
@@ -182,12 +183,19 @@ def compose(
     return make_config(merge(*layers, words))
 
 
-def _run_in(folder: RunFolder, training: Training) -> RunResult | None:
+def _run_in(
+    folder: RunFolder,
+    parts: Parts,
+    fleet: Fleet,
+    observers: Sequence[Observer],
+    stop: Callable[[], bool],
+    custom: Mapping[str, str],
+) -> RunResult | None:
     """Train with a run's files, from its last checkpoint if it has one."""
-    training.keep_in(folder)
-    if training.config.tensorboard:
-        training.observers = [*training.observers, TensorBoard(folder.path / "tensorboard")]
-    assert training.checkpoints is not None
-    training.resume(training.checkpoints.latest())
+    if parts.config.tensorboard:
+        observers = [*observers, TensorBoard(folder.path / "tensorboard")]
+    training = make_training(
+        parts, fleet, folder=folder, observers=observers, stop=stop, custom=custom
+    ).resume()
     with room_needed(folder.path, f"gapsl resume {folder.quoted}"):
         return training.run()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from gapsl.device.build import (
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, make_faults
-from gapsl.fleets.base import Fleet
+from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
 from gapsl.methods.base import RunInfo
@@ -41,7 +42,9 @@ from gapsl.options.assemble import make_losses, with_options
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.options.losses import HeadLoss, check_loss
 from gapsl.run.config import Config
-from gapsl.run.loop import Training, participants
+from gapsl.run.folder import RunFolder
+from gapsl.run.loop import Plan, Training, participants
+from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData, GivenModel, checked, take_model, take_source
 
 DEFAULT_EPOCHS = 20
@@ -59,15 +62,17 @@ def prepare(
     partition_file: Path | None = None,
     loss: Loss = cross_entropy,
     progress: Progress | None = None,
+    **run: Any,
 ) -> Training:
     """Build a run whose devices are in this process, checking everything before the first round.
 
-    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with.
+    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
+    `run` is as in `make_training`.
     """
     parts = make_parts(
         config, model=model, data=data, partition_file=partition_file, loss=loss, progress=progress
     )
-    return make_training(parts, make_fleet(parts))
+    return make_training(parts, make_fleet(parts), **run)
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,26 @@ def make_parts(
     return replace(parts, total_rounds=config.rounds or epochs * parts.epoch(sum(partition.sizes)))
 
 
-def make_training(parts: Parts, fleet: Fleet) -> Training:
-    """Return the run of these parts with a fleet whose devices are there."""
+def make_training(
+    parts: Parts,
+    fleet: Fleet,
+    *,
+    folder: RunFolder | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    custom: Mapping[str, str] | None = None,
+) -> Training:
+    """Return the run of these parts with a fleet whose devices are there.
+
+    Its files go to `folder`, `observers` are told how it goes on, `stop` is asked after every round, and
+    `custom` names what the caller brought.
+    """
     config, source, partition, halves = parts.config, parts.source, parts.partition, parts.halves
     per_epoch = parts.epoch(sum(info.samples for info in fleet.devices.values()))
-    loss = parts.loss if parts.head is None else HeadLoss(fleet.head_loss)
+    loss = parts.loss
+    if parts.head is not None:
+        assert isinstance(fleet, LabelPrivate)
+        loss = HeadLoss(fleet.head_loss)
     losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
     server = ServerModel(
         make_half(halves.server, config.server_optimizer, parts.total_rounds),
@@ -161,17 +181,18 @@ def make_training(parts: Parts, fleet: Fleet) -> Training:
     labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels[: 0 if source.described else None]}
     if len(partition.validation):
         labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
-    return Training(
+    plan = Plan(
         config=config,
-        strategy=strategy,
-        fleet=fleet,
         total_rounds=parts.total_rounds,
         rounds_per_epoch=per_epoch,
         labels=labels,
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
-        partition=partition,
         identity=run_identity(config, source.fingerprint, partition),
+        custom=custom or {},
     )
+    if folder is not None and not folder.partition_file.exists() and partition.samples:
+        partition.save(folder.partition_file)
+    return Training(plan, strategy, fleet, folder=folder, observers=observers, stop=stop)
 
 
 def undivided(config: Config) -> Partition:

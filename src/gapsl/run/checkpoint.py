@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import fsync_folder, plain, write_json
-from gapsl.models.half import Half
+from gapsl.models.half import Half, read_tensors, write_tensors
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
@@ -42,25 +39,6 @@ class Checkpoint:
                 f"checkpoint {self.folder} does not fit this model: {error}; "
                 "it was written by a run with other settings"
             ) from None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a safetensors file; tied ones are written once each."""
-    seen: set[int] = set()
-    stored = {}
-    for name, value in tensors.items():
-        tied = value.numel() > 0 and value.data_ptr() in seen
-        seen.add(value.data_ptr())
-        stored[name] = value.cpu().clone() if tied else value.cpu().contiguous()
-    save_file(stored, path)
-
-
-def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:
-    """Read a safetensors file."""
-    try:
-        return load_file(path, device=str(where))
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}; {way_out(path.parent)}") from None
 
 
 class Checkpoints:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
-from gapsl.fleets.base import Away, Fleet, Split, Unmeasured, Whose
+from gapsl.fleets.base import Away, Fleet, LabelPrivate, OwnTests, Split, Unmeasured, Whose
 from gapsl.run.records import finite_or_none
 
 NOBODY = "no device was there to be evaluated"
@@ -98,13 +98,17 @@ def evaluate(
     devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
     means that nobody else has any, all other measures are on them, too.
     """
-    if fleet.own_tests and fleet.label_private:
-        counted, own = _own_counts(fleet, server), {}
+    heads = fleet if isinstance(fleet, LabelPrivate) and fleet.label_private else None
+    tests = fleet if isinstance(fleet, OwnTests) and fleet.own_tests else None
+    own: dict[int, Scored] = {}
+    own_accuracy: dict[int, float] = {}
+    if tests is not None and heads is not None:
+        counted = _own_counts(tests, sorted(fleet.devices), server)
         if not len(labels):
             return _from_counts(counted, sorted(fleet.devices))
         own_accuracy = {device: share for device, share in counted.items() if share is not None}
-    else:
-        own = _own_scores(fleet, server, shared) if fleet.own_tests else {}
+    elif tests is not None:
+        own = _own_scores(tests, sorted(fleet.devices), server, shared)
         own_accuracy = {device: one.accuracy for device, one in own.items() if len(one.labels)}
     away: list[int] = []  # devices that are not waited for
     ensemble = merged = None
@@ -124,7 +128,7 @@ def evaluate(
         for done, device in enumerate(sorted(fleet.devices)):
             measured(done)
             try:
-                finish = partial(fleet.head_logits, device) if fleet.label_private else None
+                finish = partial(heads.head_logits, device) if heads is not None else None
                 given[device] = _probabilities(server, fleet.evaluate(split, device), len(labels), finish)
             except Away:
                 away.append(device)
@@ -132,7 +136,7 @@ def evaluate(
             raise Unmeasured(NOBODY)
         found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
         ensemble = scored(_total(list(given.values())), labels).accuracy
-        if fleet.merges and not fleet.label_private and not away:
+        if fleet.merges and heads is None and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = scored(
                 _probabilities(server, fleet.evaluate(split, weights), len(labels)), labels
@@ -140,7 +144,7 @@ def evaluate(
     tested = {device: one for device, one in found.items() if len(one.labels)}
     losses = [one.loss for one in tested.values()]
     by_class = torch.stack([one.by_class() for one in tested.values()])
-    if fleet.own_tests:
+    if tests is not None:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
         local = local_accuracy(by_class, proportions[list(tested)] if away else proportions)
@@ -186,10 +190,12 @@ def _probabilities(
     return torch.cat(found)[:count]
 
 
-def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[int, Scored]:
+def _own_scores(
+    fleet: OwnTests, devices: Sequence[int], server: nn.Module, shared: Whose | None
+) -> dict[int, Scored]:
     """Return how each device that is there does on its own test samples."""
     found: dict[int, Scored] = {}
-    for device in sorted(fleet.devices):
+    for device in devices:
         batches = []
         try:
             with _evaluating(server):
@@ -201,10 +207,10 @@ def _own_scores(fleet: Fleet, server: nn.Module, shared: Whose | None) -> dict[i
     return found
 
 
-def _own_counts(fleet: Fleet, server: nn.Module) -> dict[int, float | None]:
+def _own_counts(fleet: OwnTests, devices: Sequence[int], server: nn.Module) -> dict[int, float | None]:
     """Return the accuracy of each device that is there on its own test samples, if any; it counts itself."""
     found: dict[int, float | None] = {}
-    for device in sorted(fleet.devices):
+    for device in devices:
         samples = right = 0
         try:
             with _evaluating(server):

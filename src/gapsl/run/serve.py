@@ -193,17 +193,14 @@ class Server:
         self._listen(Service(self._roster, partial(addressed, welcome), listening.identify))
         write_network(folder, self._network)  # of which some may have changed, and now stays
         fleet.gather()
-        training = make_training(parts, fleet)
-        training.observers, training.stop = [*listening.observers, *metrics], listening.stop
-        if own_data:
-            training.custom = {"partition": "own data"}
-        training.keep_in(folder)
-        assert training.checkpoints is not None
-        training.checkpoints.keep_start = True
-        if not training.checkpoints.found():
-            training.checkpoint()
-        training.go_back("the run goes on")
-        return training
+        return make_training(
+            parts,
+            fleet,
+            folder=folder,
+            observers=[*listening.observers, *metrics],
+            stop=listening.stop,
+            custom={"partition": "own data"} if own_data else {},
+        ).resume()
 
     def _measured(self, fleet: RemoteFleet) -> list[Observer]:
         if not self._listening.metrics:

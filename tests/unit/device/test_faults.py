@@ -104,7 +104,7 @@ def test_a_single_device_trains_as_it_would_alone(tmp_path):
     for device in (0, 2):
         same_state(states[device], start[device])
     assert any(not torch.equal(states[1][name], start[1][name]) for name in start[1])
-    assert training.history[-1].device_std == 0
+    assert training.state.history[-1].device_std == 0
 
 
 def test_a_single_device_that_is_not_there_is_refused():

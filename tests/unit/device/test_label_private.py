@@ -67,7 +67,7 @@ def test_heads_learn_and_differ_between_devices(tmp_path: Any) -> None:
 
 
 def stored(run: Any) -> dict[str, dict[str, torch.Tensor]]:
-    from gapsl.run.checkpoint import read_tensors
+    from gapsl.models.half import read_tensors
 
     newest = sorted((run / "checkpoints").glob("round-*"))[-1]
     return {path.stem: read_tensors(path, torch.device("cpu")) for path in newest.glob("*.safetensors")}

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Rewind, Stopped
 from gapsl.device.exchange import Exchange, Reply
-from gapsl.fleets.base import Away, FleetEvents, Rewind, Stopped
+from gapsl.fleets.base import Away, FleetEvents
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract

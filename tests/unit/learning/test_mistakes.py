@@ -285,7 +285,7 @@ def client_halves_not_averaged(patch: Patch) -> None:
 
 
 def server_copies_not_averaged(patch: Patch) -> None:
-    patch.setattr(Sfl, "averaging", ClientAveraging.averaging)
+    patch.setattr(Sfl, "average", ClientAveraging.average)
 
 
 def devices_always_in_the_same_order(patch: Patch) -> None:

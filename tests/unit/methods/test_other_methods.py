@@ -41,6 +41,8 @@ def test_sfl_v1_averages_the_copies_with_the_client_halves_weights(choice):
     play(sfl, uploads)
     copies = [flat(passes.half.model) for passes in sfl.copies.values()]
     shares = sfl.averaging(1)
+    assert sfl.averaging(1) == shares, "a question changes nothing"
+    sfl.average(shares)
     expected = samples if choice == "samples" else [1, 1, 1, 1]
     assert [shares[d] / sum(shares.values()) for d in range(4)] == pytest.approx(
         [n / sum(expected) for n in expected], rel=1e-15
@@ -57,7 +59,8 @@ def test_averaging_happens_at_the_end_of_every_epoch_or_interval(name, interval,
     averaged = []
     for t in range(1, 7):
         play(strategy, uploads_for("tanh", round=t), round=t)
-        if strategy.averaging(t) is not None:
+        if (shares := strategy.averaging(t)) is not None:
+            strategy.average(shares)
             averaged.append(t)
     assert averaged == expected
 

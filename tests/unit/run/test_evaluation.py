@@ -173,7 +173,7 @@ def test_every_device_s_proportions_are_those_of_its_own_labels():
     training = prepared(partition="dirichlet:0.3")
     for device, info in training.fleet.devices.items():
         counts = torch.tensor(info.label_counts).double()
-        assert torch.allclose(training.proportions[device], counts / counts.sum())
+        assert torch.allclose(training.plan.proportions[device], counts / counts.sum())
         assert int(counts.sum()) == info.samples
 
 

@@ -18,6 +18,7 @@ from quick import (
 
 import gapsl
 from gapsl.run.config import preset
+from gapsl.run.loop import weights_sha256
 
 ALONE = {"devices": 1, "rounds": 6}
 OPTIMIZERS = {
@@ -28,7 +29,7 @@ OPTIMIZERS = {
 
 
 def sha(training):
-    return training._weights_sha256(training.fleet.digests())
+    return weights_sha256(training.strategy, training.fleet.digests())
 
 
 def descend_plainly(uncut, config, batches):
@@ -249,9 +250,9 @@ def test_who_takes_part_is_drawn_from_the_seed_and_the_round_alone():
 
 def test_an_epoch_is_as_many_rounds_as_the_data_need():
     """ceil(120 / (S * b)) with the devices of a round, not all that are registered."""
-    assert prepared(devices=3, batch_size=7).rounds_per_epoch == 6
-    assert prepared(devices=6, participation=0.5, batch_size=7).rounds_per_epoch == 6
-    assert prepared(devices=3, batch_size=7, rounds=None, epochs=2).total_rounds == 12
+    assert prepared(devices=3, batch_size=7).plan.rounds_per_epoch == 6
+    assert prepared(devices=6, participation=0.5, batch_size=7).plan.rounds_per_epoch == 6
+    assert prepared(devices=3, batch_size=7, rounds=None, epochs=2).plan.total_rounds == 12
 
 
 @pytest.mark.parametrize("method", ["vanilla", "central"])
@@ -341,8 +342,8 @@ def test_the_server_starts_on_a_device_s_activations_before_the_next_ones_are_th
 def test_curves_are_of_some_samples_and_the_end_of_all(validation):
     settings = {"method": "psl", "rounds": 4, "evaluate_every": 2, "validation": validation}
     few, whole = (trained(curve_samples=count, **settings) for count in (7, None))
-    shares = [entry.device_mean * 7 * 3 for entry in few.history]
+    shares = [entry.device_mean * 7 * 3 for entry in few.state.history]
     assert shares[0] == pytest.approx(round(shares[0])), "three devices, seven samples"
-    assert len(few.history) == len(whole.history) == 2
-    assert few.history[-1].device_mean == pytest.approx(whole.history[-1].device_mean)
+    assert len(few.state.history) == len(whole.state.history) == 2
+    assert few.state.history[-1].device_mean == pytest.approx(whole.state.history[-1].device_mean)
     same_state(server_state(few), server_state(whole))

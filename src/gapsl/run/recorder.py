@@ -1,0 +1,179 @@
+"""What a run says of itself: records to its folder, news to its observers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from gapsl.device.exchange import Outcome, Upload
+from gapsl.fleets.base import FleetEvents, Traffic
+from gapsl.run.folder import RunFolder
+from gapsl.run.observers import Observer, Started
+from gapsl.run.records import (
+    Angles,
+    Evaluation,
+    RoundRecord,
+    RunResult,
+    angles_of,
+    finite,
+    finite_or_none,
+)
+
+WHOLE_MATRIX = 20  # up to so many devices every round's record has all pairwise angles
+
+
+class Recorder:
+    """Writes a run's records and result, if it has a folder, and tells its observers."""
+
+    def __init__(self, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
+        self._folder, self._observers = folder, observers
+
+    def started(self, run: Started) -> None:
+        """Training begins, or goes on."""
+        self._tell(lambda observer: observer.started(run))
+
+    def write(self, record: RoundRecord) -> None:
+        """Write a round's record, and tell nobody."""
+        if self._folder is not None:
+            self._folder.append(record)
+
+    def round(self, record: RoundRecord) -> None:
+        """A round is done."""
+        self.write(record)
+        self._tell(lambda observer: observer.round(record))
+
+    def evaluating(self, done: int, devices: int) -> None:
+        """So many devices are evaluated."""
+        self._tell(lambda observer: observer.evaluating(done, devices))
+
+    def warn(self, message: str) -> None:
+        """Something happened that a person should know of."""
+        self._tell(lambda observer: observer.warned(message))
+
+    def finished(self, result: RunResult) -> None:
+        """The run is done."""
+        if self._folder is not None:
+            self._folder.write_result(result)
+        self._tell(lambda observer: observer.finished(result))
+
+    def closed(self) -> None:
+        """The run ends here, finished or not."""
+        self._tell(lambda observer: observer.closed())
+
+    def _tell(self, word: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            word(observer)
+
+    # --- what recovery needs of the records
+
+    def sync(self) -> None:
+        """Make the records survive a power cut, so that no checkpoint is newer than they are."""
+        if self._folder is not None:
+            self._folder.sync_records()
+
+    def check(self, round: int) -> None:
+        """Refuse records that lack one of the first rounds, which a checkpoint is to be gone on from."""
+        if self._folder is not None:
+            self._folder.check_records(round)
+
+    def last_round(self) -> int:
+        """Return the last round that is recorded."""
+        return max((record.round for record in self._folder.records()), default=0) if self._folder else 0
+
+    def forget_after(self, round: int) -> list[Evaluation]:
+        """Drop the records of rounds that will be trained again; returns the evaluations before them."""
+        kept = self._folder.forget_after(round) if self._folder is not None else []
+        return [record.evaluation for record in kept if record.evaluation is not None]
+
+
+def round_record(
+    round: int,
+    epoch: float,
+    outcomes: Sequence[Outcome],
+    traffic: Traffic,
+    *,
+    seconds: Mapping[str, float],
+    averaged: bool,
+    whole: bool,
+    evaluation: Evaluation | None = None,
+    events: FleetEvents | None = None,
+) -> RoundRecord:
+    """Return the record of a round from the outcomes of its exchanges and its own traffic.
+
+    `whole` asks for the angles of all pairs however many devices there are.
+    """
+    losses: dict[int, list[float]] = {}
+    for outcome in outcomes:
+        for device, loss in outcome.losses.items():
+            losses.setdefault(device, []).append(loss)
+    every = [loss for found in losses.values() for loss in found]
+    last = outcomes[-1]
+    mean, angles = measured_angles(sorted(last.losses), last.angles, whole=whole)
+    return RoundRecord(
+        round=round,
+        epoch=epoch,
+        loss=finite_or_none(sum(every) / len(every)) if every else None,
+        losses=finite({device: sum(found) / len(found) for device, found in losses.items()}),
+        norms=finite(norms_of(outcomes)),
+        skipped=tuple(sorted({device for outcome in outcomes for device in outcome.skipped})),
+        averaged=averaged,
+        bytes_sent=dict(sorted(traffic.sent.items())),
+        bytes_received=dict(sorted(traffic.received.items())),
+        seconds=seconds,
+        angle_mean=mean,
+        angles=angles,
+        selection=last.selection,
+        probes=last.probes,
+        events=events or FleetEvents(),
+        evaluation=evaluation,
+        details=last.details,
+    )
+
+
+def measured_angles(
+    devices: Sequence[int], angles: Tensor | None, *, whole: bool
+) -> tuple[float | None, Angles | None]:
+    """Return the mean over all pairs, and the pairs unless they are too many."""
+    if angles is None or len(angles) < 2:
+        return None, None
+    upper = angles[torch.ones_like(angles).triu(diagonal=1).bool()]
+    pairs = angles_of(devices, angles) if whole or len(angles) <= WHOLE_MATRIX else None
+    return finite_or_none(float(upper.mean())), pairs
+
+
+def norms_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
+    """Return the length of the gradient each device trains on, by device; of several turns the last."""
+    return {
+        device: float(reply.gradient.norm())
+        for outcome in outcomes
+        for device, reply in sorted(outcome.replies.items())
+        if reply.step
+    }
+
+
+def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Upload]:
+    """Pass uploads on, counting the time spent waiting for them."""
+    iterator = iter(uploads)
+    while True:
+        with timed(seconds, "collect"):
+            upload = next(iterator, None)
+        if upload is None:
+            return
+        yield upload
+
+
+class timed:  # noqa: N801 - reads as a word where it is used
+    """Add the time spent inside the block to one entry of a dictionary."""
+
+    def __init__(self, seconds: dict[str, float], phase: str) -> None:
+        self._seconds, self._phase = seconds, phase
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self._begun
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
