@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gapsl.analysis.compare import Comparison, compare
     from gapsl.analysis.diagnose import Finding, diagnose
-    from gapsl.common.errors import GapslError, InputError, TrainingStopped
+    from gapsl.common.errors import GapslError, InputError, TrainingStopped, Unavailable
     from gapsl.data import Source, load_source, make_partition
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
     from gapsl.models import Split, build_model, check_cut, register_model, split
@@ -34,6 +34,7 @@ __all__ = [
     "Split",
     "Strategy",
     "TrainingStopped",
+    "Unavailable",
     "build_model",
     "check_cut",
     "compare",
@@ -53,7 +54,7 @@ __all__ = [
 _NAMES = {
     "gapsl.analysis.compare": ("Comparison", "compare"),
     "gapsl.analysis.diagnose": ("Finding", "diagnose"),
-    "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped"),
+    "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped", "Unavailable"),
     "gapsl.data": ("Source", "load_source", "make_partition"),
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),

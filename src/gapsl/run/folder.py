@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import fsync_folder, locked, write_json, write_text
+from gapsl.common.files import fsync_folder, locked, unwritable, write_json, write_text
 from gapsl.run.config import Config, make_config, read_yaml
 from gapsl.run.environment import describe_environment
 from gapsl.run.records import NewerSchema, RoundRecord, RunResult
@@ -62,9 +62,7 @@ class RunFolder:
             write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
             write_json(folder.environment_file, describe_environment())
         except OSError as error:
-            raise InputError(
-                f"cannot write to {path}: {error.strerror or error}; choose another --out"
-            ) from None
+            raise unwritable(path, error, "--out") from None
         return folder
 
     @staticmethod

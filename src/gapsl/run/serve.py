@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from gapsl.analysis.metrics import Metrics
-from gapsl.common.errors import InputError, Stopped
+from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
@@ -159,7 +159,7 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             return result
         except Stopped:  # while devices were waited for
             return None
-        except InputError:
+        except GapslError:
             if new and not server.listened:
                 discard(folder)
             raise
