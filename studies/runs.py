@@ -30,7 +30,7 @@ class Weighting:
 
 @dataclass(frozen=True)
 class Ground:
-    """Common ground: probes beside the batch, and a pull towards what the leaders make of them."""
+    """Probe alignment: probes beside the batch, and a pull towards what the leaders make of them."""
 
     probes: int = 2
     pull: float = 0.03  # times 1 / device_lr: a step covers the same share of the way at every rate
@@ -106,7 +106,7 @@ GROUPS = {
         ("psl-prior-3e-4", "frozen-prior"),
     ),
     "ground": Group(
-        "Common ground",
+        "Probe alignment",
         "The server's loss is class-balanced, the devices descend the prior-calibrated one and solve for the "
         "way to what all make of two common probes. Rows that begin with `meet` change one thing about it; "
         "`pull` has eight probes and its own learning rate, 3e-4, and `frozen` halves have no loss of their "
@@ -115,7 +115,7 @@ GROUPS = {
         ("frozen-balanced", "sync-balanced-1e-3"),
     ),
     "on-top": Group(
-        "Selection on common ground",
+        "Selection with probe alignment",
         "Halves that agree, and GAPSL's selection on the server's gradients on top: each row adds one thing "
         "to `meet`. A device that is left out still goes to its leader on the probes.",
         "meet",

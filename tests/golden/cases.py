@@ -41,6 +41,7 @@ def over(base: Mapping[str, Any], **changes: Any) -> Settings:
 METHODS: dict[str, Settings] = {
     "gapsl": {},
     "psl": {},
+    "papsl": {},
     "epsl": {},
     "sfl": {"sfl": {"interval": 2}},
     "sfl-v2": {"sfl": {"interval": 2}},

@@ -20,6 +20,7 @@ OTHERWISE = ("seconds", "merged")
 
 METHODS_AND_SETTINGS: dict[str, dict[str, Any]] = {
     "psl": {},
+    "papsl": {},
     "gapsl": {"gapsl": {"penalty": "finite"}},
     "epsl": {},
     "sfl": {"sfl": {"interval": 2}, "norm": "batch"},

@@ -173,6 +173,8 @@ def test_every_method_starts_from_the_same_weights_and_batches(method: str) -> N
             batch_size=4,
             test_samples=9,
             vanilla={"turn": "batch"},
+            probes=0,  # which would take rows of the batch
+            balance="none",
             observers=[Listener()],
         )
         return found[0]

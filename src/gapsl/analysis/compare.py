@@ -102,11 +102,7 @@ def compare(
             given[name] = value
     if loss is not cross_entropy:
         given["loss"] = loss
-    # A configuration is taken as it is: resolved, it would bring its own method's section to all others.
-    whole = isinstance(config, Config) and preset is None and not words
-    base = (
-        config if isinstance(config, Config) and whole else compose(config, preset_name=preset, words=words)
-    )
+    base = compose(config, preset_name=preset, words=words)
     for name in ("method", "seed"):
         if getattr(base, name) != Config.model_fields[name].default:
             raise InputError(f"a comparison takes {name}s, not the setting {name}; leave it out")
@@ -115,7 +111,7 @@ def compare(
         jobs = []
         for seed in dict.fromkeys(seeds):
             for entry, own in entries(methods).items():
-                values = merge(base.model_dump(mode="json"), base.sections, own, {"seed": seed})
+                values = merge(base.given(), own, {"seed": seed})
                 name = f"{entry.replace('/', '-')}-seed{seed}"
                 jobs.append(Job(name, folder / name, make_config(values)))
         if not jobs:

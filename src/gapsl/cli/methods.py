@@ -1,8 +1,9 @@
-"""`gapsl methods`: what can be trained, and with which settings."""
+"""`gapsl methods`: what can be trained, with which settings, and which options go with it."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ from gapsl.analysis.settings import SettingInfo, all_settings, settings_of
 from gapsl.cli import running
 from gapsl.cli.running import output
 from gapsl.methods.registry import METHODS
+from gapsl.options.compatibility import LEGEND, TABLE, goes_with
+from gapsl.run.config import flat
 
 SHARED = ("reduction", "device_gradient")
 
@@ -20,18 +23,38 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="Only this method.")] = None,
     plugin: running.Plugins = None,
 ) -> None:
-    """List the methods with a line each and their settings (for --set)."""
+    """List the methods: what each is, its settings (for --set), and the options that go with it."""
+    chosen = [METHODS.canonical(name)] if name is not None else list(METHODS)
     told: set[str] = set()
-    for method in [METHODS.canonical(name)] if name is not None else METHODS:
+    for method in chosen:
         tell_hanging(f"{method}  ", METHODS[method].summary, style="bold", hang=4)
+        laid = flat(METHODS[method].defaults)
+        if laid:
+            words = ", ".join(f"{setting}={value}" for setting, value in laid.items())
+            tell_hanging("    its defaults: ", words, hang=6)
         for info in settings_of(METHODS[method]):
             if info.name not in told:  # the ablations read GAPSL's settings too
                 tell(info)
                 told.add(info.name)
-    output.print("\nfor psl, epsl and gapsl alike:", highlight=False)
+    output.print("\nfor psl, papsl, epsl and gapsl alike:", highlight=False)
     for info in all_settings()["run"]:
         if info.name in SHARED:
             tell(info)
+    output.print("\nwhich options go with it (gapsl settings says what they are):", highlight=False)
+    tell_table(chosen)
+
+
+def tell_table(names: Iterable[str]) -> None:
+    """Print which options go with which method."""
+    rows = [["method", *(column.partition("=")[0] for column in TABLE)]]
+    rows += [[name, *goes_with(METHODS[name]).values()] for name in names]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        output.print(line.rstrip(), highlight=False, soft_wrap=True)
+    for word, meaning in {"labels": "labels=device", **LEGEND}.items():
+        if any(word in row for row in rows):
+            tell_hanging(f"  {word}: ", meaning.replace("`", ""), hang=4)
 
 
 def tell(info: SettingInfo, width: int = 18) -> None:

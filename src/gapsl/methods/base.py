@@ -65,12 +65,15 @@ class Strategy(ABC):
     summary: ClassVar[str]
     section: ClassVar[str | None] = None  # where its parameters stand in a configuration
     parameters: ClassVar[type[Parameters]] = Parameters
-    pooled: ClassVar[bool] = False  # True: one device has everybody's data (a baseline, not split learning)
-    in_turn: ClassVar[bool] = False  # True: one device at a time, so that there is nobody to agree with
-    labels_at_device: ClassVar[bool] = False  # True: works where the server never sees a label
-    moves_halves: ClassVar[bool] = False  # True: client-side models are averaged, or handed on
-    trains_devices: ClassVar[bool] = True  # False: client-side models stay at their start
-    one_loss: ClassVar[bool] = False  # True: devices cannot descend another loss than the server
+    defaults: ClassVar[Mapping[str, Any]] = {}  # settings of a run that are others than usual with it
+
+    # Traits, from which `options.compatibility` tells what goes with the method.
+    pooled: ClassVar[bool] = False  # one device has everybody's data (a baseline, not split learning)
+    in_turn: ClassVar[bool] = False  # one device at a time, so that there is nobody to agree with
+    trains_devices: ClassVar[bool] = True  # replies go back, and client-side models train on them
+    labels_at_device: ClassVar[bool] = False  # it works where the server never sees a label
+    moves_halves: ClassVar[bool] = False  # client-side models are averaged, or handed on
+    one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         self.server, self.run = server, run

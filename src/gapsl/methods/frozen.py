@@ -13,7 +13,7 @@ from gapsl.methods.psl import Psl
 class Frozen(Psl):
     """The server learns on the devices' random features; nothing is sent back."""
 
-    summary = "baseline: PSL with the devices' halves left at their common start"
+    summary = "baseline: PSL with client-side models left at their common start"
     labels_at_device: ClassVar[bool] = False
     trains_devices: ClassVar[bool] = False
 

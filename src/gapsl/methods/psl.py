@@ -16,7 +16,7 @@ from gapsl.methods.server_model import Contribution
 class Psl(Parallel):
     """Parallel split learning: the devices' losses are reduced to one, and everybody follows it."""
 
-    summary = "parallel split learning: one shared server half, every device trains its own half"
+    summary = "parallel split learning: one server-side model, a client-side model per device"
     labels_at_device: ClassVar[bool] = True
 
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:

@@ -19,6 +19,7 @@ from gapsl.methods.central import Central
 from gapsl.methods.epsl import Epsl
 from gapsl.methods.frozen import Frozen
 from gapsl.methods.gapsl import Gapsl
+from gapsl.methods.papsl import Papsl
 from gapsl.methods.psl import Psl
 from gapsl.methods.sfl import Sfl
 from gapsl.methods.sfl_v2 import SflV2
@@ -34,6 +35,7 @@ def register_method(name: str, strategy: type[Strategy], *, aliases: Iterable[st
 
 register_method("gapsl", Gapsl)
 register_method("psl", Psl)
+register_method("papsl", Papsl)
 register_method("epsl", Epsl)
 register_method("sfl", Sfl, aliases=["sfl-v1"])
 register_method("sfl-v2", SflV2)

@@ -1,4 +1,4 @@
-"""SFL v1: a server-side copy per device, and a parameter server that averages the halves."""
+"""SFL v1: a server-side copy per device, and a parameter server that averages client-side models."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ClientAveraging(Strategy):
 class Sfl(ClientAveraging):
     """Split federated learning, version 1."""
 
-    summary = "split federated learning v1: a server copy per device; both halves averaged every epoch"
+    summary = "split federated learning v1: a server-side copy per device; all averaged every epoch"
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         super().__init__(server, run)

@@ -13,7 +13,7 @@ from gapsl.methods.sfl import ClientAveraging
 class SflV2(ClientAveraging):
     """Split federated learning, version 2."""
 
-    summary = "split federated learning v2: one server half, devices in random order; client halves averaged"
+    summary = "split federated learning v2: devices in random order; client-side models averaged"
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False

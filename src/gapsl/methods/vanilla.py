@@ -22,7 +22,7 @@ class VanillaParameters(Parameters):
 class Vanilla(Strategy):
     """The original split learning. A round is as many mini-batches as PSL's, whoever makes them."""
 
-    summary = "vanilla split learning: devices take turns and hand the client half to the next"
+    summary = "vanilla split learning: devices take turns and hand the client-side model on"
     section: ClassVar[str | None] = "vanilla"
     parameters: ClassVar[type[Parameters]] = VanillaParameters
     in_turn: ClassVar[bool] = True

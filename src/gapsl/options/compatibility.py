@@ -127,6 +127,41 @@ def _balanced(settings: OptionSettings, loss: Loss) -> Iterator[str]:
         yield "balance = classes weights the cross-entropy; with another loss, set balance = none"
 
 
+TABLE = ("labels=device", "calibration", "balance", "probes", "faults", "network")
+LEGEND = {
+    "both": "calibration of both losses alone (`calibration_for=both`)",
+    "idle": "accepted, but it changes nothing: devices do not learn",
+    "ps": "over a network it needs a parameter server",
+}
+
+
+def goes_with(method: Method) -> dict[str, str]:
+    """Return how each option of the table goes with a method: yes, no, or a word of the legend."""
+    accepts = {rule.option: rule.goes_with(method) for rule in RULES}
+    if not accepts["probes"] or method.trains_devices:
+        probes = "yes" if accepts["probes"] else "no"
+    else:
+        probes = "idle"
+    both = not (accepts["calibration_for=devices"] and method.trains_devices)
+    return {
+        "labels=device": "yes" if accepts["labels=device"] else "no",
+        "calibration": "both" if both else "yes",
+        "balance": "yes",
+        "probes": probes,
+        "faults": "yes" if accepts["faults"] else "no",
+        "network": "no" if method.pooled else "ps" if method.moves_halves else "yes",
+    }
+
+
+def table_markdown() -> str:
+    """Return the table of docs/methods.md."""
+    lines = [f"| method | {' | '.join(f'`{c}`' if '=' in c else c for c in TABLE)} |", "| --- " * 7 + "|"]
+    for name, method in METHODS.items():
+        if method.__module__.startswith("gapsl."):  # not a plugin's
+            lines.append(f"| `{name}` | {' | '.join(goes_with(method).values())} |")
+    return "\n".join(lines)
+
+
 def enumerated(rule: Rule) -> str:
     """Return the methods that an option goes with, ablations left out, as words."""
     names = [name for name in METHODS if "/" not in name and rule.goes_with(METHODS[name])]

@@ -170,7 +170,7 @@ def compose(
     if preset_name is not None:
         layers.append(preset(preset_name))
     if isinstance(config, Config):
-        layers.append(config.resolved())
+        layers.append(config.given())
     elif config is not None:
         layers.append(read_yaml(Path(config).expanduser()))
     words = dict(words or {})

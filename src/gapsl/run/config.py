@@ -43,6 +43,15 @@ class Config(OptionSettings):
 
     @model_validator(mode="before")
     @classmethod
+    def _lay_under(cls, given: Any) -> Any:
+        """Lay the method's own defaults under what is given."""
+        method = given.get("method") if isinstance(given, Mapping) else None
+        if isinstance(method, str) and method in METHODS:
+            return merge(METHODS[method].defaults, given)
+        return given
+
+    @model_validator(mode="before")
+    @classmethod
     def _collect_sections(cls, given: Any) -> Any:
         """Move the methods' sections, whoever registered them, into one place."""
         if not isinstance(given, Mapping):
@@ -90,6 +99,10 @@ class Config(OptionSettings):
             return strategy.parameters.model_validate(given)
         except ValidationError as error:
             raise ValueError(explain(error, strategy.section)) from None
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that were given, and nothing of the others' defaults, as plain values."""
+        return {**self.model_dump(mode="json", exclude_unset=True), **self.sections}
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings as plain values, with the chosen method's own filled in."""

@@ -38,7 +38,11 @@ from gapsl.run.environment import describe_environment
 from gapsl.run.observers import Observer
 from gapsl.run.records import FinalEvaluation, RoundRecord
 
-SHIPPED = [name for name, method in gapsl.METHODS.items() if method.__module__.startswith("gapsl.")]
+SHIPPED = [
+    name
+    for name, method in gapsl.METHODS.items()
+    if method.__module__.startswith("gapsl.") and not method.defaults  # else PSL with settings, as below
+]
 REFERENCES = Path(__file__).with_name("references.json")
 
 # How far a statistic may be from its reference: relative to the largest of its numbers, or absolute.

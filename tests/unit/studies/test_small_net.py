@@ -385,7 +385,7 @@ def test_rows_are_means_over_seeds_and_lengths_are_kept_apart():
     assert "| `frozen` | 1000 | 2 | 41.0 ± 1.4 |" in page
     assert "| `frozen` | 20 | 1 | 10.0 |" in page
     assert "**Seeds**: 0, 1;" in page
-    assert "## Common ground" not in page
+    assert "## Probe alignment" not in page
 
 
 def test_rows_are_compared_with_their_base_seed_by_seed_at_the_same_length():
