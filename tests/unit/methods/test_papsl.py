@@ -13,7 +13,7 @@ SMALL = {
 
 
 def sha(**settings):
-    return gapsl.train(**{**SMALL, **settings})["final"]["weights_sha256"]
+    return gapsl.train(**{**SMALL, **settings}).final.weights_sha256
 
 
 def test_it_lays_the_preset_under_what_is_given():
@@ -49,7 +49,7 @@ def test_a_configuration_of_another_method_gives_it_no_defaults_of_that_method()
 
 def test_it_is_compared_with_others_under_the_settings_given(tmp_path):
     done = gapsl.compare(["psl", "papsl"], out=tmp_path / "runs", workers=0, probe_steps=2, **SMALL)
-    found = {one["method"]: one["config"] for one in map(dict, done.results)}
+    found = {result.method: result.config for result in done.results}
     assert (found["papsl"]["probes"], found["papsl"]["probe_steps"]) == (2, 2), "what is given wins"
     assert (found["psl"]["probes"], found["psl"]["calibration"]) == (0, "none")
 
