@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gapsl.network.device.join import join
     from gapsl.run.api import resume, train, trained
     from gapsl.run.observers import Observer
+    from gapsl.run.records import Evaluation, RoundRecord, RunResult
     from gapsl.run.serve import serve
 
 __version__ = "0.1.0"
@@ -24,12 +25,15 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Comparison",
+    "Evaluation",
     "Finding",
     "GapslError",
     "InputError",
     "Observer",
     "Parallel",
     "Parameters",
+    "RoundRecord",
+    "RunResult",
     "Source",
     "Split",
     "Strategy",
@@ -61,6 +65,7 @@ _NAMES = {
     "gapsl.run.api": ("resume", "train", "trained"),
     "gapsl.network.device.join": ("join",),
     "gapsl.run.observers": ("Observer",),
+    "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
     "gapsl.run.serve": ("serve",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
