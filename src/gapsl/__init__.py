@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gapsl.run.api import resume, train, trained
     from gapsl.run.observers import Observer
     from gapsl.run.records import Evaluation, RoundRecord, RunResult
+    from gapsl.run.replay import Replay, replay
     from gapsl.run.serve import serve
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "Observer",
     "Parallel",
     "Parameters",
+    "Replay",
     "RoundRecord",
     "RunResult",
     "Source",
@@ -48,6 +50,7 @@ __all__ = [
     "make_partition",
     "register_method",
     "register_model",
+    "replay",
     "resume",
     "serve",
     "split",
@@ -66,6 +69,7 @@ _NAMES = {
     "gapsl.network.device.join": ("join",),
     "gapsl.run.observers": ("Observer",),
     "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
+    "gapsl.run.replay": ("Replay", "replay"),
     "gapsl.run.serve": ("serve",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

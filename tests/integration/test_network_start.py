@@ -13,7 +13,7 @@ from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
 import gapsl
-from gapsl.cli.replay import refuse_unrepeatable
+from gapsl.run.replay import refuse_unrepeatable
 from gapsl.cli.serve import serve
 from gapsl.common.errors import InputError
 from gapsl.network.device.agent import Patience

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from gapsl.analysis.metrics import Metrics
+from gapsl.run.metrics import Metrics
 from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
