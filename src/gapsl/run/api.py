@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gapsl.run.tensorboard import TensorBoard
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
 from gapsl.data.download import Progress
@@ -27,6 +26,7 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData
 from gapsl.run.records import RunResult
+from gapsl.run.tensorboard import TensorBoard
 
 
 def train(
@@ -106,7 +106,8 @@ def resume(
         return done
     if folder.network_file.exists():
         raise InputError(
-            f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, with its --listen and --certs"
+            f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
+            "with its --listen and --certs"
         )
     check_given("resume", out, custom, model, dataset, loss)
     if incidental:

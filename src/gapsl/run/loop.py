@@ -18,8 +18,7 @@ from gapsl.methods.base import Strategy
 from gapsl.models.half import digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config
-from gapsl.run.evaluation import converged_epoch
-from gapsl.run.evaluation import evaluate
+from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, Started
 from gapsl.run.recorder import Recorder, clocked, round_record, timed

@@ -15,7 +15,6 @@ from typing import Any
 
 import grpc
 
-from gapsl.run.metrics import Metrics
 from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
@@ -31,6 +30,7 @@ from gapsl.run.config import Config
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
+from gapsl.run.metrics import Metrics
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord, RunResult
 from gapsl.run.served_fleet import addressed, make_remote_fleet
