@@ -14,4 +14,4 @@ train, test = TensorDataset(inputs[:500], labels[:500]), TensorDataset(inputs[50
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 3))
 result = gapsl.train(method="gapsl", model=model, cut=3, dataset=(train, test), devices=5, rounds=60)
 assert result is not None
-print(f"accuracy of the devices: {100 * result['final']['device_mean']:.1f} %")
+print(f"accuracy of the devices: {100 * result.final.device_mean:.1f} %")

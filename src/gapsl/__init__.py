@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gapsl.analysis.compare import Comparison, compare
     from gapsl.analysis.diagnose import Finding, diagnose
-    from gapsl.common.errors import GapslError, InputError, TrainingStopped
+    from gapsl.common.errors import GapslError, InputError, TrainingStopped, Unavailable
     from gapsl.data import Source, load_source, make_partition
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
     from gapsl.models import Split, build_model, check_cut, register_model, split
     from gapsl.network.device.join import join
     from gapsl.run.api import resume, train, trained
     from gapsl.run.observers import Observer
+    from gapsl.run.records import Evaluation, RoundRecord, RunResult
+    from gapsl.run.replay import Replay, replay
     from gapsl.run.serve import serve
 
 __version__ = "0.2.0"
@@ -24,16 +26,21 @@ __version__ = "0.2.0"
 __all__ = [
     "METHODS",
     "Comparison",
+    "Evaluation",
     "Finding",
     "GapslError",
     "InputError",
     "Observer",
     "Parallel",
     "Parameters",
+    "Replay",
+    "RoundRecord",
+    "RunResult",
     "Source",
     "Split",
     "Strategy",
     "TrainingStopped",
+    "Unavailable",
     "build_model",
     "check_cut",
     "compare",
@@ -43,6 +50,7 @@ __all__ = [
     "make_partition",
     "register_method",
     "register_model",
+    "replay",
     "resume",
     "serve",
     "split",
@@ -53,13 +61,15 @@ __all__ = [
 _NAMES = {
     "gapsl.analysis.compare": ("Comparison", "compare"),
     "gapsl.analysis.diagnose": ("Finding", "diagnose"),
-    "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped"),
+    "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped", "Unavailable"),
     "gapsl.data": ("Source", "load_source", "make_partition"),
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
     "gapsl.run.api": ("resume", "train", "trained"),
     "gapsl.network.device.join": ("join",),
     "gapsl.run.observers": ("Observer",),
+    "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
+    "gapsl.run.replay": ("Replay", "replay"),
     "gapsl.run.serve": ("serve",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

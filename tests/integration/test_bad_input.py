@@ -31,9 +31,9 @@ from conftest import Runs
 SMALL: dict[str, Any] = {"model": "mlp", "devices": 3, "rounds": 2, "batch_size": 4}
 
 
-def assert_refused(ended: Ended, *words: str) -> None:
+def assert_refused(ended: Ended, *words: str, code: int = 2) -> None:
     """Check that a command was refused in a few plain lines that say these words."""
-    assert ended.code == 2, ended.stderr or ended.stdout
+    assert ended.code == code, ended.stderr or ended.stdout
     assert "Traceback" not in ended.stderr
     assert "─" not in ended.stderr, "a framed traceback or usage instead of a message"
     assert ended.stderr.startswith("error: ")
@@ -207,7 +207,7 @@ def test_two_processes_cannot_train_in_one_folder_at_once(cli: Launcher, tmp_pat
     folder = tmp_path / "run"
     first = cli.start("train", *TINY, "--rounds", "2000", "--out", folder)
     assert first.until(lambda: rounds_done(folder) >= 2, "round 2"), first.stderr
-    assert_refused(cli.run("resume", folder), "another process is training", str(folder))
+    assert_refused(cli.run("resume", folder), "another process is training", str(folder), code=4)
     assert_refused(cli.run("train", *TINY, "--out", folder), "another run")
     done = rounds_done(folder)
     assert first.until(lambda: rounds_done(folder) > done, "another round"), "the first process was disturbed"

@@ -16,7 +16,7 @@ from PIL import Image
 import gapsl
 from gapsl.analysis.diagnose import diagnose, read_run
 from gapsl.analysis.tables import title
-from gapsl.common.errors import GapslError, InputError
+from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.data import load_source
 from gapsl.fleets import remote
 from gapsl.network.device.device_data import DeviceData, load_device_data
@@ -163,7 +163,7 @@ def test_where_the_server_divides_a_dataset_a_device_with_another_part_is_refuse
     said: list[str] = []
     devices = Devices(tmp_path / "state", load_data=load_data)
     config = compose(words={**SMALL, "method": "psl"})
-    with pytest.raises(InputError, match="nothing from device-0"):
+    with pytest.raises(Unavailable, match="nothing from device-0"):
         trained_over_loopback(config, tmp_path, network={"patience": 8}, devices=devices, said=said)
     assert any("device-0 is refused: its data are not the" in text for text in said)
 

@@ -13,7 +13,6 @@ from network import SMALL, Devices, Served, trained_over_loopback
 from processes import wait_until
 
 import gapsl
-from gapsl.cli.replay import refuse_unrepeatable
 from gapsl.cli.serve import serve
 from gapsl.common.errors import InputError
 from gapsl.network.device.agent import Patience
@@ -21,6 +20,7 @@ from gapsl.network.protocol.settings import make_network
 from gapsl.run.api import compose
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
+from gapsl.run.replay import refuse_unrepeatable
 from gapsl.run.served_run import check_served, opened, refuse_plainer, served_settings, stored_network
 
 CONFIG = compose(words={**SMALL, "method": "psl"})

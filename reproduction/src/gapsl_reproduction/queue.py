@@ -176,7 +176,7 @@ def in_use(folder: RunFolder) -> bool:
     try:
         with folder.locked():
             return False
-    except InputError:
+    except GapslError:
         return True
 
 

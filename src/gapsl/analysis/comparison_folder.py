@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import InputError
-from gapsl.common.files import write_json
+from gapsl.common.files import unwritable, write_json
 from gapsl.run.build import INCIDENTAL
 from gapsl.run.config import Config, preset, presets, sections
 from gapsl.run.folder import RunFolder
@@ -39,7 +39,7 @@ def lay_out(out: Path, jobs: Sequence[Job], custom: Mapping[str, str]) -> None:
         names = [*(run.path.name for run in earlier), *(job.name for job in jobs)]
         write_json(out / ORDER, names)
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
+        raise unwritable(out, error, "--out") from None
     for job in jobs:
         if not RunFolder(job.folder).config_file.exists():
             RunFolder.create(job.folder, job.config, custom)

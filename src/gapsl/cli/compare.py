@@ -87,7 +87,7 @@ def report(done: Comparison, interrupt: Interrupt, *, plots: bool = False) -> No
         say(f"stopped; go on with: gapsl resume {done.folder}")
         raise typer.Exit(interrupt.exit_code)
     if failed:
-        raise typer.Exit(max(one.code if one.code in (2, 3) else 1 for one in failed.values()))
+        raise typer.Exit(max(one.code if one.code in (2, 3, 4) else 1 for one in failed.values()))
 
 
 def words(text: str, option: str) -> list[str]:

@@ -87,7 +87,7 @@ app = typer.Typer(
     cls=LazyGroup,
     help="Parallel split learning on devices whose data differ: train GAPSL and its rivals, compare them.",
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), "
-    "130 Ctrl-C, 143 SIGTERM.",
+    "4 unavailable (nobody there, no room on the disk: try again later), 130 Ctrl-C, 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,

@@ -38,9 +38,9 @@ def how_to_finish(run: RunFolder) -> str:
     if run.network_file.exists() and (fleet / PROCESSES).exists():
         return f"finish it with: gapsl fleet up --out {shlex.quote(str(fleet))}"
     if run.network_file.exists():
-        return f"finish it with: gapsl serve --out {run.quoted}, with its --listen and --certs"
+        return f"finish it with: {run.go_on}, with its --listen and --certs"
     if run.config_file.exists():
-        return f"finish it with: gapsl resume {run.quoted}"
+        return f"finish it with: {run.go_on}"
     return f"start one with: gapsl train --out {run.quoted} - or finish it with: gapsl resume {run.quoted}"
 
 

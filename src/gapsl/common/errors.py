@@ -21,6 +21,12 @@ class TrainingStopped(GapslError):
     exit_code = 3
 
 
+class Unavailable(GapslError):
+    """What is missing may be there later, with the same input: devices, a network, room on a disk."""
+
+    exit_code = 4
+
+
 class Rewind(GapslError):
     """Some device has lost what it did since a checkpoint: everybody has to go back to one that all have."""
 

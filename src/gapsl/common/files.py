@@ -12,9 +12,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import GapslError, InputError, Unavailable
 
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # which no other name of a folder would help
+
+
+def unwritable(folder: Path, error: OSError, option: str) -> GapslError:
+    """Return what to raise for a folder that cannot be written: an outage, or a name that was ill chosen."""
+    if error.errno in NO_ROOM:
+        return Unavailable(f"cannot write to {folder}: {error.strerror}; make room, and try again")
+    return InputError(f"cannot write to {folder}: {error.strerror or error}; choose another {option}")
 
 
 @contextmanager
@@ -25,7 +33,7 @@ def room_needed(path: Path, go_on: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in CANNOT_WRITE:
             raise
-        raise InputError(
+        raise Unavailable(
             f"could not write to {path}: {error.strerror}; nothing that was stored is damaged: "
             f"make room and go on with: {go_on}"
         ) from None
@@ -55,11 +63,9 @@ def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             lock.enter_context(file_lock(folder / ".lock", wait=False))
         except BlockingIOError:
-            raise InputError(busy) from None
+            raise Unavailable(busy) from None
         except OSError as error:
-            raise InputError(
-                f"cannot write to {folder}: {error.strerror or error}; choose another {option}"
-            ) from None
+            raise unwritable(folder, error, option) from None
         yield
 
 

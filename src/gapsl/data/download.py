@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import file_lock
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in total if known
@@ -110,7 +110,7 @@ def _receive_all(url: str, part: Path, target: Path, progress: Progress | None, 
         gained = part.exists() and part.stat().st_size > before
         failures = 0 if gained else failures + 1
         if failures >= ATTEMPTS:
-            raise InputError(
+            raise Unavailable(
                 f"cannot download {url} ({reason}); run again later, or put the file at {target}"
             )
         time.sleep(pause * 2 ** max(failures - 1, 0))

@@ -50,7 +50,7 @@ class Device:
         self._sent: Tensor | None = None  # activations whose graph waits for the reply, the probes' last
         self._unanswered = False  # whether the last forward can still be undone
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
-        self._start = half.flat()  # the half before training, to tell how far it has gone
+        self._start = half.flat()  # the weights before training, to tell how far they have gone
 
     def parts(self) -> dict[str, Any]:
         """Return what it was made of, for a device of another kind to be made of the same."""
@@ -85,12 +85,12 @@ class Device:
         return Upload.unpack(self.id, round, turn, activations.detach(), labels.to(self.where), probes)
 
     def placed(self, inputs: Tensor) -> Tensor:
-        """Return inputs where the half computes, in its precision and memory order."""
+        """Return inputs where the client-side model computes, in its precision and memory order."""
         inputs = inputs.to(self.where, self.half.parameters[0].dtype)
         return inputs.contiguous(memory_format=self.layout) if inputs.dim() == 4 else inputs
 
     def backward(self, round: int, reply: Reply) -> None:
-        """Train the half on the gradient at the cut, or skip the step and all that belongs to it."""
+        """Train the client-side model on the gradient at the cut, or skip the step with all of it."""
         sent, self._sent, self._unanswered = self._sent, None, False
         if sent is None:
             return
@@ -118,11 +118,11 @@ class Device:
                     buffer.copy_(before)
 
     def drift(self) -> float:
-        """Return how far the half is from its start, relative to the start's own length."""
+        """Return how far the client-side model is from its start, relative to the start's own length."""
         return float((self.half.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
 
     def digest(self) -> str:
-        """Return the SHA-256 of the half."""
+        """Return the SHA-256 of the client-side model."""
         return digest(self.half.model)
 
     def tensors(self) -> dict[str, Tensor]:

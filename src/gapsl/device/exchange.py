@@ -27,7 +27,7 @@ class Exchange:
 
     devices: tuple[int, ...]
     turn: int = 0  # counts the exchanges of one round
-    learn: bool = True  # False: the devices' halves stay as they are, and no reply is due
+    learn: bool = True  # False: client-side models stay as they are, and no reply is due
     hand_over: tuple[int, int] | None = None  # before it, the client-side model moves from one to another
 
 

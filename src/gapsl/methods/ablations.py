@@ -128,7 +128,7 @@ class SingleParameters(Parameters):
 
 
 class Single(Psl):
-    """The model of one device's half and the server, trained on that device's gradients alone."""
+    """One device's client-side model and the server's, trained on that device's gradients alone."""
 
     summary = "ablation: one device trains, the others' gradients are discarded (single.device)"
     section: ClassVar[str | None] = "single"

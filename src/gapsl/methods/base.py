@@ -80,7 +80,7 @@ class Strategy(ABC):
 
     @classmethod
     def differentiates_twice(cls, parameters: Parameters) -> bool:
-        """Say whether the server's half must have a second derivative."""
+        """Say whether the server-side model must have a second derivative."""
         return False
 
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:

@@ -11,7 +11,7 @@ from gapsl.methods.vanilla import Vanilla
 
 
 class Central(Vanilla):
-    """Both halves trained on one pool of data, mini-batch by mini-batch, as many a round as elsewhere."""
+    """Both sides trained on one pool of data, mini-batch by mini-batch, as many a round as elsewhere."""
 
     summary = "baseline: the uncut model trained on everybody's data in one place"
     section: ClassVar[str | None] = None

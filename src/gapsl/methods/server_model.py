@@ -49,7 +49,7 @@ class Contribution:
 
 
 class ServerModel:
-    """A server-side half and the passes through it.
+    """The server-side model and the passes through it.
 
     A pass draws its dropout from the stream named by (seed, device, round, turn), so every further pass
     for the same upload sees the same masks; BatchNorm uses the upload's own batch every time.
@@ -65,7 +65,7 @@ class ServerModel:
         self._rows = torch.empty(0)
 
     def copy(self) -> ServerModel:
-        """Return passes over an independent copy of the half."""
+        """Return passes over an independent copy of the model."""
         return ServerModel(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
 
     def rows(self, count: int) -> Tensor:

@@ -115,7 +115,7 @@ def _without_labels(
 def _balanced(settings: OptionSettings, loss: Loss) -> Iterator[str]:
     if settings.calibration != "none" and settings.calibration_for == "both":
         yield (
-            f"calibration = {settings.calibration} for both halves already makes all classes count alike; "
+            f"calibration = {settings.calibration} for both losses already makes all classes count alike; "
             "set balance = none, or calibration_for = devices"
         )
     if settings.reduction == "samples":

@@ -29,7 +29,7 @@ class OptionSettings(DeviceConfig):
         "declared", description="frequencies as devices declare them, or counted from the labels they send"
     )
     calibration_for: Literal["both", "devices"] = Field(
-        "both", description="whose gradients are calibrated: both halves', or the devices' alone"
+        "both", description="whose gradients are calibrated: both sides', or the devices' alone"
     )
     balance: Literal["none", "classes"] = Field(
         "none", description="classes: all count alike in the server's loss, however rare"

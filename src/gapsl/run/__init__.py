@@ -1,1 +1,4 @@
-"""Training: one loop for every method and every fleet, with its files."""
+"""A run: its configuration, composition, loop, records, evaluation, recovery and files, and the Python API.
+
+One loop serves every method and every fleet. Nothing here is about a single method, and nothing here prints.
+"""

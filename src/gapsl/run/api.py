@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gapsl.analysis.tensorboard import TensorBoard
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
 from gapsl.data.download import Progress
@@ -27,6 +26,7 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
 from gapsl.run.parts import GivenData
 from gapsl.run.records import RunResult
+from gapsl.run.tensorboard import TensorBoard
 
 
 def train(
@@ -106,16 +106,10 @@ def resume(
         return done
     if folder.network_file.exists():
         raise InputError(
-            f"{out} has its devices elsewhere; go on with it by: gapsl serve --out {folder.quoted}, "
+            f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
             "with its --listen and --certs"
         )
-    given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
-    missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
-    if missing:
-        raise InputError(
-            f"{out} was started from Python with objects of its own; go on with it there: "
-            f"gapsl.resume({str(out)!r}, {', '.join(missing)})"
-        )
+    check_given("resume", out, custom, model, dataset, loss)
     if incidental:
         config = make_config(merge(config.resolved(), incidental))
     partition_file = folder.partition_file if folder.partition_file.exists() else None
@@ -125,6 +119,24 @@ def resume(
             config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=download
         )
         return _run_in(folder, parts, make_fleet(parts), observers, stop, custom)
+
+
+def check_given(
+    call: str,
+    out: str | Path,
+    custom: Mapping[str, str],
+    model: nn.Module | Split | None,
+    dataset: GivenData | None,
+    loss: Loss,
+) -> None:
+    """Refuse a run that was given objects if they are not given again."""
+    given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
+    missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
+    if missing:
+        raise InputError(
+            f"{out} was started from Python with objects of its own; {call} it there: "
+            f"gapsl.{call}({str(out)!r}, {', '.join(missing)})"
+        )
 
 
 @contextmanager

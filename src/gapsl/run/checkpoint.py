@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import fsync_folder, plain, write_json
 from gapsl.models.half import Half, read_tensors, write_tensors
 
@@ -70,7 +70,7 @@ class Checkpoints:
             draft.rename(final)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise InputError(
+            raise Unavailable(
                 f"could not write checkpoint {final}: {error}; make room, and go on with the run"
             ) from None
         fsync_folder(self.folder)

@@ -17,6 +17,9 @@ from gapsl.run.records import finite_or_none
 
 NOBODY = "no device was there to be evaluated"
 NO_TESTS = "neither the devices nor the server have test samples; give some to one of them"
+WINDOW = 3  # evaluations an accuracy is smoothed over
+MARGIN = 0.01  # within one point of the best counts as there
+ROUNDING = 1e-9  # one point below is within one point
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,23 @@ def local_accuracy(by_class: Tensor, proportions: Tensor) -> float:
     total = weights.sum(dim=1)
     each = (weights * by_class.nan_to_num()).sum(dim=1) / total
     return float(each[total > 0].mean())
+
+
+def converged_epoch(curve: Sequence[tuple[float, float]]) -> float | None:
+    """Return the first epoch whose smoothed accuracy is within a point of the best smoothed one.
+
+    The curve is (epoch, accuracy) by evaluation; smoothing takes each with the two before it.
+    """
+    if not curve:
+        return None
+    smooth = []
+    for end in range(1, len(curve) + 1):
+        window = [accuracy for _, accuracy in curve[max(0, end - WINDOW) : end]]
+        smooth.append(sum(window) / len(window))
+    best = max(smooth)
+    return next(
+        epoch for (epoch, _), value in zip(curve, smooth, strict=True) if value >= best - MARGIN - ROUNDING
+    )
 
 
 def _probabilities(

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import fsync_folder, locked, write_json, write_text
+from gapsl.common.files import fsync_folder, locked, unwritable, write_json, write_text
 from gapsl.run.config import Config, make_config, read_yaml
 from gapsl.run.environment import describe_environment
 from gapsl.run.records import NewerSchema, RoundRecord, RunResult
@@ -35,15 +35,25 @@ class RunFolder:
         self.fleet_file = path / "fleet.json"
         self.name_file = path / "run"
 
+    @property
+    def go_on(self) -> str:
+        """The command that goes on with the run."""
+        served = self.network_file.exists()
+        return f"gapsl serve --out {self.quoted}" if served else f"gapsl resume {self.quoted}"
+
     def check_free(self) -> None:
         """Refuse a folder that has a run, or anything else, in it."""
+        try:
+            self._check_free()
+        except OSError as error:  # a name too long, a folder that may not be read
+            raise unwritable(self.path, error, "--out") from None
+
+    def _check_free(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; choose another folder with --out")
         if self.config_file.exists():
-            served = self.network_file.exists()
-            command = f"serve --out {self.quoted}" if served else f"resume {self.quoted}"
             raise InputError(
-                f"{self.path} has another run in it; go on with it by: gapsl {command} - "
+                f"{self.path} has another run in it; go on with it by: {self.go_on} - "
                 "or choose another folder with --out"
             )
         if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
@@ -62,16 +72,14 @@ class RunFolder:
             write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
             write_json(folder.environment_file, describe_environment())
         except OSError as error:
-            raise InputError(
-                f"cannot write to {path}: {error.strerror or error}; choose another --out"
-            ) from None
+            raise unwritable(path, error, "--out") from None
         return folder
 
     @staticmethod
     def open(path: Path) -> RunFolder:
         """Open the folder of a run that was started before."""
         folder = RunFolder(path)
-        if not folder.config_file.is_file():
+        if not os.path.isfile(folder.config_file):  # unlike a Path, it minds no name that is too long
             raise InputError(
                 f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"
             )

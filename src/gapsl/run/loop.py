@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from torch import Tensor
 
-from gapsl.common.errors import InputError, Rewind, Stopped, TrainingStopped
+from gapsl.common.errors import Rewind, Stopped, TrainingStopped, Unavailable
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
 from gapsl.fleets.base import DropOuts, Fleet, Split, Traffic, Unmeasured
@@ -18,8 +18,7 @@ from gapsl.methods.base import Strategy
 from gapsl.models.half import digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config
-from gapsl.run.convergence import converged_epoch
-from gapsl.run.evaluation import evaluate
+from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, Started
 from gapsl.run.recorder import Recorder, clocked, round_record, timed
@@ -284,7 +283,7 @@ def participants(devices: int, fraction: float) -> int:
 def refuse_in_vain(unmeasured: Sequence[int]) -> None:
     """End a run that goes back again and again because no device is there to be evaluated."""
     if unmeasured.count(unmeasured[-1]) == IN_VAIN:
-        raise InputError(
+        raise Unavailable(
             f"{IN_VAIN} times no device could be evaluated after round {unmeasured[-1]}; if a batch takes "
             "them longer than the deadline gives, give more: --closing deadline:SECONDS"
         )

@@ -15,8 +15,7 @@ from typing import Any
 
 import grpc
 
-from gapsl.analysis.metrics import Metrics
-from gapsl.common.errors import InputError, Stopped
+from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
@@ -31,6 +30,7 @@ from gapsl.run.config import Config
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
+from gapsl.run.metrics import Metrics
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord, RunResult
 from gapsl.run.served_fleet import addressed, make_remote_fleet
@@ -159,7 +159,7 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             return result
         except Stopped:  # while devices were waited for
             return None
-        except InputError:
+        except GapslError:
             if new and not server.listened:
                 discard(folder)
             raise

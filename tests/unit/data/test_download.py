@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.data import Places, download
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -101,21 +101,21 @@ def test_a_server_that_stumbles_is_asked_again(server, tmp_path):
 
 def test_a_server_that_stays_down_is_given_up_after_three_times(server, tmp_path):
     server.plan = [503] * 10
-    with pytest.raises(InputError, match=r"HTTP 503 .*put the file at .*file\.bin"):
+    with pytest.raises(Unavailable, match=r"HTTP 503 .*put the file at .*file\.bin"):
         fetch(server, tmp_path / "file.bin")
     assert len(server.asked) == 3
 
 
 def test_a_missing_file_is_asked_for_once(server, tmp_path):
     server.plan = [404]
-    with pytest.raises(InputError, match="HTTP 404"):
+    with pytest.raises(Unavailable, match="HTTP 404"):
         fetch(server, tmp_path / "file.bin")
     assert len(server.asked) == 1
 
 
 def test_no_network_says_where_to_put_the_file(server, tmp_path):
     server.server_close()  # nobody listens on its port any more
-    with pytest.raises(InputError, match=r"cannot download http://127.*put the file at .*file\.bin"):
+    with pytest.raises(Unavailable, match=r"cannot download http://127.*put the file at .*file\.bin"):
         fetch(server, tmp_path / "file.bin")
 
 

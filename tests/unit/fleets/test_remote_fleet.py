@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from gapsl.common.errors import InputError, Rewind, Stopped
+from gapsl.common.errors import Rewind, Stopped, Unavailable
 from gapsl.device.exchange import Exchange, Reply
 from gapsl.fleets.base import Away, FleetEvents
 from gapsl.fleets.remote import RemoteFleet
@@ -100,7 +100,7 @@ def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
     monkeypatch.setattr(event_queue, "REMIND", 0.0)
     told = Told(patience=0.7)
     told.joins(0)
-    with pytest.raises(InputError, match="nothing from mic for 1 s; nothing is lost: start who is away"):
+    with pytest.raises(Unavailable, match="nothing from mic for 1 s; nothing is lost: start who is away"):
         told.fleet.gather()
     assert "waiting for mic" in told.said
 
@@ -110,7 +110,7 @@ def test_visits_that_mean_nothing_are_not_news(monkeypatch):
     visitor = Session(1, "mic", told.inbox)
     for _ in range(3000):
         told.inbox.put(Left(visitor, "it closed its stream"))
-    with pytest.raises(InputError, match="nothing from cam, mic"):
+    with pytest.raises(Unavailable, match="nothing from cam, mic"):
         told.fleet.gather()
 
 
@@ -130,7 +130,7 @@ def test_a_stop_waits_for_the_end_of_a_round_if_enough_are_there(closing, at_onc
     told.leaves(0)
     told.fleet.dispatcher.step()
     stops.append(True)
-    with pytest.raises(Stopped if at_once else InputError):
+    with pytest.raises(Stopped if at_once else Unavailable):
         told.fleet.dispatcher.step()
 
 
@@ -287,7 +287,7 @@ def test_too_few_at_the_deadline_are_waited_for_by_name_and_not_for_ever(monkeyp
     told = Told("deadline:0.05", least=2, patience=0.7).begin()
     told.uploads(1, 1)
     told.leaves(0)
-    with pytest.raises(InputError, match="nothing from cam for 1 s"):
+    with pytest.raises(Unavailable, match="nothing from cam for 1 s"):
         list(told.fleet.collect(1, ROUND))
     assert "waiting for cam" in told.said
 
@@ -474,7 +474,7 @@ def test_a_device_that_gives_up_before_it_begins_is_said():
     told = Told(patience=0.3)
     visitor = Session(1, "mic", told.inbox)
     told.inbox.put(Left(visitor, f"{GIVES_UP}: its folder is empty"))
-    with pytest.raises(InputError):
+    with pytest.raises(Unavailable):
         told.fleet.gather()
     assert f"mic could not begin: {GIVES_UP}: its folder is empty" in told.said
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapsl.models.optimizer import learning_rate
-from gapsl.run.convergence import converged_epoch
+from gapsl.run.evaluation import converged_epoch
 
 
 def rates(schedule, rounds=6, **options):

@@ -12,6 +12,7 @@ import pytest
 from gapsl.cli.join import join
 from gapsl.cli.parameter_server import parameter_server
 from gapsl.cli.serve import serve
+from gapsl.common.errors import InputError, Unavailable
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SERVER, DEVICE = DEPLOY / "gapsl-server.service", DEPLOY / "gapsl-device@.service"
@@ -51,6 +52,12 @@ def test_it_is_started_again_whatever_ended_it_but_not_when_the_run_is_over(unit
 
 def test_training_that_cannot_go_on_is_not_started_again():
     assert "3" in service(SERVER)["RestartPreventExitStatus"].split()
+
+
+@each
+def test_bad_input_is_not_tried_again_and_an_outage_is(unit):
+    prevented = service(unit)["RestartPreventExitStatus"].split()
+    assert str(InputError.exit_code) in prevented and str(Unavailable.exit_code) not in prevented
 
 
 @pytest.mark.parametrize(

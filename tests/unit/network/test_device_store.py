@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.device.store import KEPT, Store, digest
 
 CPU = torch.device("cpu")
@@ -115,7 +115,7 @@ def test_a_full_disk_stops_with_a_word_and_without_damage(store):
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))  # as a file system with so much left
     try:
         with pytest.raises(
-            InputError, match=r"cannot write .*round-000010.*make room, and start the device again"
+            Unavailable, match=r"cannot write .*round-000010.*make room, and start the device again"
         ):
             store.write(10, 1, large)
     finally:
@@ -128,7 +128,7 @@ def test_a_full_disk_stops_with_a_word_and_without_damage(store):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "run").write_text("a file where a folder should be")
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(Unavailable, match="cannot write"):
         Store(tmp_path / "run" / "cam").write(5, 1, state())
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import Unavailable
 from gapsl.network.device.agent import Agent
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.device.member import Member
@@ -71,9 +71,9 @@ def test_a_set_that_the_device_does_not_have_is_refused(member):
 
 def test_what_cannot_be_kept_is_said_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match="make room"):
+    with pytest.raises(Unavailable, match="make room"):
         Store(tmp_path / "file" / "state").kept(0, 0, torch.zeros(1))
-    with pytest.raises(InputError, match="cannot keep"):
+    with pytest.raises(Unavailable, match="cannot keep"):
         Store(tmp_path / "state").kept(0, 0, None)
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import Unavailable
 from gapsl.models.half import average
 from gapsl.network.parameter_server.store import KEPT, MEANS, RUNS, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
@@ -257,7 +257,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_of_a_half(transfers):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
     try:
-        with pytest.raises(InputError, match=r"cannot write .*device-0000.*make room"):
+        with pytest.raises(Unavailable, match=r"cannot write .*device-0000.*make room"):
             transfers.add(transfer, 0, large)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.fleets import LocalFleet
 from gapsl.models.half import Half, digest
 from gapsl.run.checkpoint import Checkpoints
@@ -152,7 +152,7 @@ def test_a_write_that_fails_leaves_the_older_checkpoints_and_no_draft(store):
         def save(self, folder, round):
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(Unavailable, match="No space left"):
         store.write(4, {"server": half_of()}, FullDisk(), {})
     assert [path.name for path in store.folder.iterdir()] == ["round-000003"]
     assert store.latest().round == 3

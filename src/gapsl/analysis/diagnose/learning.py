@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gapsl.analysis.diagnose import advice
 from gapsl.analysis.diagnose.finding import Advice, Finding, Severity, counted, percent, times
 from gapsl.analysis.diagnose.run import Run
-from gapsl.run.convergence import MARGIN, WINDOW
+from gapsl.run.evaluation import MARGIN, WINDOW
 
 PARTS = 5  # the start and the end of a series are a fifth of it each
 LEAST = 10  # values below which a trend would be noise

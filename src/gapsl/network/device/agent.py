@@ -15,7 +15,7 @@ import grpc
 from torch import Tensor
 
 from gapsl import __version__
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.device.device_data import DeviceData
 from gapsl.network.device.member import COMPUTING, Member, Outgoing
 from gapsl.network.device.store import Store
@@ -85,7 +85,7 @@ class Agent:
             if time.monotonic() - self._seen < self._patience.first:
                 backoff.attempts = 0
             if time.monotonic() - self._seen > self._patience.whole:
-                raise InputError(f"no connection to {self.address}: {why}")
+                raise Unavailable(f"no connection to {self.address}: {why}")
             self._away = True
             self.tell(f"{lost}; next attempt within {backoff.pause:.1f} s")
             backoff.wait()
@@ -108,7 +108,7 @@ class Agent:
                 return reason
             except Refused:
                 raise
-            except (InputError, OSError) as error:
+            except (InputError, Unavailable, OSError) as error:
                 outgoing.put(wire.FromDevice(failed=wire.Failed(reason=str(error)[:200])))
                 hear_out(call)
                 raise

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import placed
 from gapsl.network.protocol import wire_pb2 as wire
 
@@ -52,7 +52,7 @@ class Store:
         try:
             self._place(plain, final, generation=str(generation), owner=self._owner, sha256=digest(plain))
         except (OSError, SafetensorError) as error:
-            raise InputError(
+            raise Unavailable(
                 f"cannot write {final}: {error}; make room, and start the device again"
             ) from None
         for old in sorted(self._files())[:-KEPT]:
@@ -88,7 +88,7 @@ class Store:
             with safe_open(path, framework="pt") as file:
                 found: Tensor = file.get_tensor("inputs")
         except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot keep {path}: {error}; make room, and start the device again") from None
+            raise Unavailable(f"cannot keep {path}: {error}; make room, and start the device again") from None
         return found
 
     def _place(self, tensors: dict[str, Tensor], final: Path, **metadata: str) -> None:

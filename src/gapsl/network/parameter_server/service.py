@@ -12,7 +12,7 @@ from functools import partial
 import grpc
 from torch import Tensor
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS
@@ -110,7 +110,7 @@ class ParameterService:
             self.tell(f"{transfer}: {link.who} is here")
             with self.visits.of(device, announce.run, context):
                 yield from self._visited(link, announce, transfer)
-        except (WireError, InputError) as error:
+        except (WireError, InputError, Unavailable) as error:
             self.tell(f"{link.who} is refused: {error}")
             reason = error.reason if isinstance(error, WireError) else wire.STOPPED
             with self.silent.of(party, context), link.moving(HELLO_SECONDS):

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import Unavailable
 from gapsl.common.files import placed
 from gapsl.models.half import average
 from gapsl.network.protocol import wire_pb2 as wire
@@ -119,7 +119,7 @@ class Transfer:
             with placed(file, file.with_name(f".draft-{time.monotonic_ns()}")) as draft:
                 save_file(half, draft)
         except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot write {file}: {error}; make room") from None
+            raise Unavailable(f"cannot write {file}: {error}; make room") from None
 
     def average(self) -> dict[str, Tensor]:
         """Return the weighted mean, added in ascending order of the devices."""

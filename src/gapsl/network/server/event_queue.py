@@ -7,7 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gapsl.common.errors import InputError, Stopped
+from gapsl.common.errors import Stopped, Unavailable
 from gapsl.network.server.device_link import DeviceLink, LinkState
 from gapsl.network.server.round_policy import RoundPolicy
 from gapsl.network.server.session import Event, Inbox
@@ -49,7 +49,7 @@ class EventQueue:
             if until is not None and now >= until and self._inbox.empty():
                 return None
             if now >= given_up:
-                raise InputError(
+                raise Unavailable(
                     f"nothing from {self._awaited()} for {self.patience:.0f} s; nothing is lost: "
                     "start who is away, then the server again"
                 )

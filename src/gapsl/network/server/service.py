@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import OPTIONS, TRAINING
 from gapsl.network.protocol.errors import WireError
@@ -177,7 +177,7 @@ class Serving:
                 else self._server.add_secure_port(address, credentials)
             )
         except RuntimeError as error:
-            raise InputError(f"cannot listen on {address}: {error}; is another server there?") from None
+            raise Unavailable(f"cannot listen on {address}: {error}; is another server there?") from None
         self._server.start()
 
     def leaving(self) -> None:

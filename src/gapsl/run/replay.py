@@ -1,0 +1,107 @@
+"""A run over the network once more in this process, with who took part when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gapsl.common.errors import InputError
+from gapsl.data.download import Progress
+from gapsl.fleets.replay import ReplayFleet
+from gapsl.methods.server_model import Loss, cross_entropy
+from gapsl.models import Split
+from gapsl.run.api import check_given, displayed
+from gapsl.run.build import make_fleet, make_parts, make_training
+from gapsl.run.config import make_config, merge
+from gapsl.run.environment import threads
+from gapsl.run.folder import RunFolder
+from gapsl.run.observers import Observer
+from gapsl.run.parts import GivenData
+from gapsl.run.records import RunResult
+from gapsl.run.served_run import stored_network
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay gave, and what it was to give."""
+
+    result: RunResult
+    expected: RunResult
+    absences: int  # times that a device was missing in an exchange
+    rollbacks: int  # times that a device went back to an earlier state of its own
+
+    @property
+    def identical(self) -> bool:
+        """Whether the weights are the same, bit for bit."""
+        return self.result.final.weights_sha256 == self.expected.final.weights_sha256
+
+
+def replay(
+    out: str | Path,
+    *,
+    model: nn.Module | Split | None = None,
+    dataset: GivenData | None = None,
+    observers: Sequence[Observer] = (),
+    stop: Callable[[], bool] = lambda: False,
+    loss: Loss = cross_entropy,
+    progress: bool | Progress = False,
+    **incidental: Any,
+) -> Replay | None:
+    """Repeat a finished run in this process, with the same devices missing at the same times.
+
+    Returns what came of it; None if `stop` ended it early. Arguments are those of `resume`.
+    """
+    folder = RunFolder.open(Path(out).expanduser())
+    expected = folder.result()
+    if expected is None:
+        raise InputError(f"{out} is not finished; finish it with: {folder.go_on}")
+    config, custom = folder.config()
+    check_given("replay", out, custom, model, dataset, loss)
+    refuse_unrepeatable(folder.path)
+    if incidental:
+        config = make_config(merge(config.resolved(), incidental))
+    events = {record.round: record.events for record in folder.records()}
+    with threads(config.threads), displayed(progress, "replay", observers) as (observers, download):
+        parts = make_parts(
+            config,
+            model=model,
+            data=dataset,
+            partition_file=folder.partition_file,
+            loss=loss,
+            progress=download,
+        )
+        fleet = make_fleet(parts, kind=partial(ReplayFleet, events, expected.final.unheard))
+        result = make_training(parts, fleet, observers=observers, stop=stop).run()
+    if result is None:
+        return None
+    befell = list(events.values())
+    return Replay(
+        result,
+        expected,
+        absences=sum(len(turns) for one in befell for turns in one.absent.values()),
+        rollbacks=sum(
+            len(found)
+            for one in befell
+            for found in (one.restored_before, one.restored_between, one.restored_after)
+        ),
+    )
+
+
+def refuse_unrepeatable(folder: Path) -> None:
+    """Refuse what this process does not have, or could not repeat to the bit."""
+    network = stored_network(folder)
+    if network.data == "own":
+        raise InputError(
+            f"the devices of {folder} brought their own data, which are not here to be trained on"
+        )
+    for name in ("activations", "gradients"):
+        if getattr(network, name) != "none":
+            raise InputError(
+                f"{folder} was trained with network.{name} = {getattr(network, name)}, which loses digits on "
+                "the way; only runs without a codec can be repeated to the bit"
+            )
