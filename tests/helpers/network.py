@@ -170,9 +170,9 @@ def channel_to(port: int, credentials: grpc.ChannelCredentials | None = None) ->
 
 def answers(
     channel: grpc.Channel, messages: Iterable[Any], method: str = "gapsl.v1.Training/Join"
-) -> list[wire.ToDevice | wire.ToHolder]:
+) -> list[wire.ToDevice | wire.ToParameterClient]:
     """Say these to a server, then nothing more; return what it says, parts of tensors left out."""
-    kind = wire.ToDevice if method.endswith("Join") else wire.ToHolder
+    kind = wire.ToDevice if method.endswith("Join") else wire.ToParameterClient
     call = channel.stream_stream(f"/{method}")(
         iter([one if isinstance(one, bytes) else one.SerializeToString() for one in messages]), timeout=30
     )

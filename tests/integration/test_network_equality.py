@@ -63,7 +63,7 @@ def compare(words: dict[str, Any], folder: Path) -> None:
     """Train twice, and find no difference."""
     config = compose(words={**SMALL, **words})
     here = gapsl.train(config)
-    if METHODS[config.method].moves_halves:
+    if METHODS[config.method].moves_client_models:
         with parameter_server(folder / "parameters", config.devices) as address:
             there = trained_over_loopback(config, folder, network={"parameter_server": address})
         assert there.final.merged == here.final.merged

@@ -154,7 +154,7 @@ def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them
     assert result.final.weights_sha256 == gapsl.train(config).final.weights_sha256
 
 
-def announce(name: str, device: int, protocol: int) -> wire.FromHolder:
+def announce(name: str, device: int, protocol: int) -> wire.FromParameterClient:
     about = wire.Announce(
         protocol=protocol,
         name=name,
@@ -164,7 +164,7 @@ def announce(name: str, device: int, protocol: int) -> wire.FromHolder:
         weights={device: 1.0},
         tensors=1,
     )
-    return wire.FromHolder(announce=about)
+    return wire.FromParameterClient(announce=about)
 
 
 # --- whatever anybody sends
@@ -214,9 +214,10 @@ HOLDER_WORDS = (
         device=st.sampled_from([0, 0, 1, -1, 2**31 - 1]), run=st.sampled_from(["run", "", "../..", "a/b"]),
         transfer=st.sampled_from(["a-1-1", "..", "b-2-2"]), fetch=st.just(False), tensors=NUMBERS,
         weights=st.dictionaries(NUMBERS, st.floats(), max_size=3),
-    ).map(lambda m: wire.FromHolder(announce=m))
-    | st.builds(wire.Named, name=st.text(max_size=9), tensor=TENSORS).map(lambda m: wire.FromHolder(named=m))
-    | st.builds(wire.Part, data=st.binary(max_size=64)).map(lambda m: wire.FromHolder(part=m))
+    ).map(lambda m: wire.FromParameterClient(announce=m))
+    | st.builds(wire.Named, name=st.text(max_size=9), tensor=TENSORS)
+    .map(lambda m: wire.FromParameterClient(named=m))
+    | st.builds(wire.Part, data=st.binary(max_size=64)).map(lambda m: wire.FromParameterClient(part=m))
 )  # fmt: skip
 HOLDER_FRAMES = HOLDER_WORDS.map(lambda message: message.SerializeToString()) | st.binary(max_size=64)
 REASONS = set(wire.Reason.values()) - {wire.REASON_UNKNOWN}

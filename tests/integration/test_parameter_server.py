@@ -117,7 +117,7 @@ def announcement(device: int = 0, *, run: str = "run", tensors: int = 1, fetch: 
         protocol=1, name=f"device-{device}", device=device, run=run, transfer="a-1-1",
         weights={device: 1.0, 2: 1.0}, tensors=tensors, fetch=fetch,
     )  # fmt: skip
-    return wire.FromHolder(announce=about).SerializeToString()
+    return wire.FromParameterClient(announce=about).SerializeToString()
 
 
 class Stream:
@@ -221,7 +221,7 @@ def test_who_is_turned_away_itself_does_not_try_again(place: Place) -> None:
 def named(name: str, *shape: int) -> bytes:
     """Announce a tensor without numbers."""
     tensor = wire.Tensor(dtype=wire.FLOAT32, shape=shape, codec=wire.PLAIN, bytes=0)
-    return wire.FromHolder(named=wire.Named(name=name, tensor=tensor)).SerializeToString()
+    return wire.FromParameterClient(named=wire.Named(name=name, tensor=tensor)).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def named(name: str, *shape: int) -> bytes:
 def test_what_is_no_tensor_of_a_half_is_refused_in_words(place: Place, tensor: bytes, why: str) -> None:
     with channel_to(place.port) as channel:
         (word,) = answers(channel, [announcement(tensors=2), tensor], "gapsl.v1.Parameters/Share")
-    assert isinstance(word, wire.ToHolder)
+    assert isinstance(word, wire.ToParameterClient)
     assert word.refusal.reason == wire.MALFORMED and why in word.refusal.message
 
 
@@ -281,12 +281,13 @@ def test_a_half_that_arrives_slowly_arrives(place: Place, monkeypatch: pytest.Mo
     with streams(place) as new:
         stream = new()
         stream.say(
-            announcement(), wire.FromHolder(named=wire.Named(name="w", tensor=header)).SerializeToString()
+            announcement(),
+            wire.FromParameterClient(named=wire.Named(name="w", tensor=header)).SerializeToString(),
         )
         for part in parts(data, size=16):
             time.sleep(0.4)  # ten parts, longer than it may be silent
             stream.say(serialize(part))
-        last = [wire.ToHolder.FromString(word) for word in stream.call]
+        last = [wire.ToParameterClient.FromString(word) for word in stream.call]
     assert [word.WhichOneof("message") for word in last] == ["finished"]
 
 
@@ -301,7 +302,7 @@ def test_a_mean_that_is_not_taken_is_not_held_out_for_ever(
     )
     with streams(place) as new:
         stream = new()
-        stream.say(wire.FromHolder(announce=about).SerializeToString())
+        stream.say(wire.FromParameterClient(announce=about).SerializeToString())
         ended = "'device-0': nothing has moved for 0.5 s, the link is ended"
         wait_until(lambda: ended in place.said, "the end of the visit", deadline=20)
 

@@ -86,7 +86,7 @@ def bring_up(
     settings += [f"--set=devices={devices}"] if devices is not None else []
     names = network.device_names(chosen.devices)
     data = ["--data-dir", data_dir] if data_dir is not None else []
-    helpers = [PARAMETERS] if METHODS[chosen.method].moves_halves else []
+    helpers = [PARAMETERS] if METHODS[chosen.method].moves_client_models else []
     there = processes.running()
     missing = [name for name in (*helpers, SERVER, *names) if name not in there]
     if not missing:

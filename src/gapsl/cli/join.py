@@ -43,9 +43,9 @@ def join(
         int | None,
         typer.Option(min=1, help="So many devices in one process: NAME-0, NAME-1, ..."),
     ] = None,
-    state: Annotated[Path, typer.Option(help="Where the device keeps its half between starts.")] = Path(
-        "gapsl-state"
-    ),
+    state: Annotated[
+        Path, typer.Option(help="Where the device keeps its client-side model between starts.")
+    ] = Path("gapsl-state"),
     data: Annotated[
         str | None,
         typer.Option(help="Its own data, where the run asks for them: folder:PATH or a dataset's name."),
@@ -53,7 +53,9 @@ def join(
     data_dir: running.DataDir = None,
     parameter_server: Annotated[
         str | None,
-        typer.Option(help="HOST:PORT of the only parameter server that may see the half; default: any."),
+        typer.Option(
+            help="HOST:PORT of the only parameter server that may see the client-side model; default: any."
+        ),
     ] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,

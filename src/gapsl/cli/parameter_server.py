@@ -29,15 +29,15 @@ def parameter_server(
     names: Annotated[str | None, typer.Option(help="The devices, by commas, in the server's order.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="So many: device-0, device-1, ...")] = None,
     listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7444 for all.")] = "localhost:7444",
-    state: Annotated[Path, typer.Option(help="Where halves are kept until all have them.")] = Path(
-        "gapsl-parameters"
-    ),
-    largest: Annotated[int, typer.Option(min=1, help="MiB that a half may have.")] = 1024,
+    state: Annotated[
+        Path, typer.Option(help="Where client-side models are kept until all have the mean.")
+    ] = Path("gapsl-parameters"),
+    largest: Annotated[int, typer.Option(min=1, help="MiB that a client-side model may have.")] = 1024,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
     log_format: networking.LogFormat = "text",
 ) -> None:
-    """Average devices' halves, or pass them on; the main server never sees them."""
+    """Average client-side models, or pass them on; the main server never sees them."""
     start_log(log_format)
     listed = split_names(names) or tuple(f"device-{number}" for number in range(devices or 0))
     if not listed or (names and devices):

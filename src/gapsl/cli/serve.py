@@ -1,4 +1,4 @@
-"""`gapsl serve`: the server's half of a run over the network."""
+"""`gapsl serve`: the server's side of a run over the network."""
 
 from __future__ import annotations
 

@@ -153,6 +153,6 @@ class Single(Psl):
         """Ask the one device, whoever else is there."""
         yield Exchange((self.chosen,))
 
-    def shared_half(self) -> int:
+    def shared_client_model(self) -> int:
         """The one model there is."""
         return self.chosen

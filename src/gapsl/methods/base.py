@@ -72,7 +72,7 @@ class Strategy(ABC):
     in_turn: ClassVar[bool] = False  # one device at a time, so that there is nobody to agree with
     trains_devices: ClassVar[bool] = True  # replies go back, and client-side models train on them
     labels_at_device: ClassVar[bool] = False  # it works where the server never sees a label
-    moves_halves: ClassVar[bool] = False  # client-side models are averaged, or handed on
+    moves_client_models: ClassVar[bool] = False  # client-side models are averaged, or handed on
     one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
@@ -103,7 +103,7 @@ class Strategy(ABC):
     def average(self, weights: Mapping[int, float]) -> None:
         """Do the server's part of an averaging of the client-side models with these weights."""
 
-    def shared_half(self) -> int | Mapping[int, float] | None:
+    def shared_client_model(self) -> int | Mapping[int, float] | None:
         """Say whose client-side model counts: each device's own (None), one device's, or a weighted mean."""
         return None
 

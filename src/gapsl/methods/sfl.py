@@ -30,7 +30,7 @@ class ClientAveraging(Strategy):
 
     section: ClassVar[str | None] = "sfl"
     parameters: ClassVar[type[Parameters]] = SflParameters
-    moves_halves: ClassVar[bool] = True
+    moves_client_models: ClassVar[bool] = True
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         super().__init__(server, run)
@@ -59,7 +59,7 @@ class ClientAveraging(Strategy):
         """Begin to note anew who trains."""
         self.active.clear()
 
-    def shared_half(self) -> Mapping[int, float]:
+    def shared_client_model(self) -> Mapping[int, float]:
         """The model of SFL is the average, also between two averagings."""
         return self.weights()
 

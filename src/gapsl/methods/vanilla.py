@@ -26,7 +26,7 @@ class Vanilla(Strategy):
     section: ClassVar[str | None] = "vanilla"
     parameters: ClassVar[type[Parameters]] = VanillaParameters
     in_turn: ClassVar[bool] = True
-    moves_halves: ClassVar[bool] = True
+    moves_client_models: ClassVar[bool] = True
     holder: int | None = None  # who has the client-side model
     left: int = 0  # mini-batches left in its turn
 
@@ -40,7 +40,7 @@ class Vanilla(Strategy):
                     move = (self.holder, after)
                 self.holder, self.left = after, self._turn_of(after)
             self.left -= 1
-            yield Exchange((self.shared_half(),), turn, hand_over=move)
+            yield Exchange((self.shared_client_model(),), turn, hand_over=move)
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
@@ -61,7 +61,7 @@ class Vanilla(Strategy):
         whole = self.run.parameters.turn == "pass"
         return self.run.devices[device].batches_per_pass if whole else 1
 
-    def shared_half(self) -> int:
+    def shared_client_model(self) -> int:
         """The one client-side model, wherever it is."""
         return self.holder if self.holder is not None else min(self.run.devices)
 

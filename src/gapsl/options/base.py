@@ -42,9 +42,9 @@ class Option(Strategy):
         """Do the server's part of an averaging."""
         self.method.average(weights)
 
-    def shared_half(self) -> int | Mapping[int, float] | None:
+    def shared_client_model(self) -> int | Mapping[int, float] | None:
         """Say whose client-side model counts."""
-        return self.method.shared_half()
+        return self.method.shared_client_model()
 
     def server_model(self) -> nn.Module:
         """Return the server-side model to evaluate."""

@@ -149,7 +149,7 @@ def goes_with(method: Method) -> dict[str, str]:
         "balance": "yes",
         "probes": probes,
         "faults": "yes" if accepts["faults"] else "no",
-        "network": "no" if method.pooled else "ps" if method.moves_halves else "yes",
+        "network": "no" if method.pooled else "ps" if method.moves_client_models else "yes",
     }
 
 

@@ -222,7 +222,7 @@ class Training:
             split,
             plan.labels[split][:part],
             plan.proportions,
-            shared=self.strategy.shared_half(),
+            shared=self.strategy.shared_client_model(),
             measured=lambda done: self._recorder.evaluating(done, len(self.fleet.devices)),
         )
         return Evaluation(

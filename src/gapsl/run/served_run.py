@@ -77,9 +77,9 @@ def check_served(config: Config, network: Network) -> None:
     strategy = METHODS[config.method]
     if strategy.pooled:
         raise InputError(f"{config.method} has all data in one place, so there is nothing to serve")
-    if strategy.moves_halves and not network.parameter_server:
+    if strategy.moves_client_models and not network.parameter_server:
         raise InputError(
-            f"{config.method} moves devices' halves, which the server must not see: start a gapsl "
+            f"{config.method} moves client-side models, which the server must not see: start a gapsl "
             "parameter-server, and name it with --parameter-server HOST:PORT"
         )
     if network.parameter_server:

@@ -16,7 +16,7 @@ from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.framing import LARGEST_MESSAGE, PART_SIZE
 from gapsl.network.protocol.serialization import deserialize, serialize
 
-STREAMS = [wire.FromDevice, wire.ToDevice, wire.FromHolder, wire.ToHolder]
+STREAMS = [wire.FromDevice, wire.ToDevice, wire.FromParameterClient, wire.ToParameterClient]
 streams = st.sampled_from(STREAMS)
 SIZES = [0, 1, 123, 124, 125, 126, 127, 128, 129, 16379, 16380, 16381, 16383, 16384, 2**21 - 5, 2**21]
 

@@ -102,7 +102,9 @@ def without_json_names(messages):
         without_json_names(message.nested_type)
 
 
-@pytest.mark.parametrize("kind", [wire.FromDevice, wire.ToDevice, wire.FromHolder, wire.ToHolder])
+@pytest.mark.parametrize(
+    "kind", [wire.FromDevice, wire.ToDevice, wire.FromParameterClient, wire.ToParameterClient]
+)
 def test_part_is_field_15_of_every_stream(kind):
     assert kind.DESCRIPTOR.fields_by_name["part"].containing_oneof.name == "message"
     assert kind.PART_FIELD_NUMBER == 15

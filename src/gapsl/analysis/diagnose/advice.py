@@ -56,7 +56,9 @@ def other_methods(run: Run) -> tuple[Advice, ...]:
     if run.setting("labels") == "device":  # which other methods do not do
         return ()
     still = next(name for name, method in METHODS.items() if not method.trains_devices)
-    shared = next(name for name, method in METHODS.items() if method.moves_halves and not method.in_turn)
+    shared = next(
+        name for name, method in METHODS.items() if method.moves_client_models and not method.in_turn
+    )
     found = (
         Advice(f"method={still}", "to compare: client-side models that do not learn"),
         Advice(f"method={shared}", "to compare: client-side models that are averaged"),

@@ -86,7 +86,9 @@ class Run:
     def own_models(self) -> bool:
         """Whether every device trains a client-side model of its own, so that they can drift apart."""
         if self.method is not None:
-            return self.method.trains_devices and self.method.shared_half is Strategy.shared_half
+            return (
+                self.method.trains_devices and self.method.shared_client_model is Strategy.shared_client_model
+            )
         # Of a method that is not known here: shared models are right and wrong together.
         each = [set(evaluation.device_accuracy.values()) for evaluation in self.evaluations]
         return not each or any(len(found) > 1 for found in each)

@@ -17,7 +17,7 @@ from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
 from gapsl.network.protocol.serialization import deserialize, serialize
 
-Outgoing = wire.FromHolder | memoryview
+Outgoing = wire.FromParameterClient | memoryview
 PAUSE, LONGEST = 0.2, 5.0  # seconds between attempts, at first and at most
 TELL_SECONDS = 10.0  # between two words about attempts that fail
 
@@ -88,7 +88,7 @@ class ParameterClient:
         self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]
     ) -> Iterator[Outgoing]:
         contributes = welcome.device in share.weights
-        yield wire.FromHolder(
+        yield wire.FromParameterClient(
             announce=wire.Announce(
                 protocol=PROTOCOL,
                 name=self.name,
@@ -102,7 +102,7 @@ class ParameterClient:
         )
         for name, tensor in half.items() if contributes else ():
             header, data = describe(tensor, wire.PLAIN)
-            yield wire.FromHolder(named=wire.Named(name=name, tensor=header))
+            yield wire.FromParameterClient(named=wire.Named(name=name, tensor=header))
             yield from parts(data)
 
 
@@ -111,7 +111,7 @@ def taken(answers: Iterator[bytes], half: Mapping[str, Tensor]) -> dict[str, Ten
     found: dict[str, Tensor] = {}
     assembler, name = Assembler(), ""
     for data in answers:
-        message = deserialize(wire.ToHolder, data)
+        message = deserialize(wire.ToParameterClient, data)
         if isinstance(message, memoryview):
             tensor = assembler.add(message)
         elif message.WhichOneof("message") == "refusal":

@@ -29,7 +29,7 @@ MOST_NUMBERS = 1 << 40  # in a tensor, as its shape has it
 MOST_VISITS = 4  # of a device at once, in different runs
 SILENCE_SECONDS = 60.0  # without a part sent or taken, after which a visit is ended
 
-Outgoing = wire.ToHolder | memoryview
+Outgoing = wire.ToParameterClient | memoryview
 
 
 class Visits:
@@ -114,7 +114,7 @@ class ParameterService:
             self.tell(f"{link.who} is refused: {error}")
             reason = error.reason if isinstance(error, WireError) else wire.STOPPED
             with self.silent.of(party, context), link.moving(HELLO_SECONDS):
-                yield wire.ToHolder(refusal=wire.Refusal(reason=reason, message=str(error)))
+                yield wire.ToParameterClient(refusal=wire.Refusal(reason=reason, message=str(error)))
 
     def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:
         """Return who comes, and for what; refuse whoever is not what it says."""
@@ -142,13 +142,13 @@ class ParameterService:
             with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
                 yield message
         with link.moving(SILENCE_SECONDS):
-            yield wire.ToHolder(finished=wire.Finished(tensors=len(mean)))
+            yield wire.ToParameterClient(finished=wire.Finished(tensors=len(mean)))
 
 
 def announced(stream: Iterator[bytes]) -> wire.Announce:
     """Return the message that every stream begins with."""
     try:
-        message = deserialize(wire.FromHolder, next(stream))
+        message = deserialize(wire.FromParameterClient, next(stream))
     except (StopIteration, grpc.RpcError):
         raise WireError(wire.MALFORMED, "the stream ended before it said what it is about") from None
     if isinstance(message, memoryview) or message.WhichOneof("message") != "announce":
@@ -164,7 +164,7 @@ def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Ten
     assembler, name, left = Assembler(), "", largest
     try:
         for data in stream:
-            message = deserialize(wire.FromHolder, data)
+            message = deserialize(wire.FromParameterClient, data)
             if isinstance(message, memoryview):
                 tensor = assembler.add(message)
             elif message.WhichOneof("message") != "named" or assembler.waiting:
@@ -203,7 +203,7 @@ def sent(half: Mapping[str, Tensor]) -> Iterator[Outgoing]:
     """Yield the messages and parts of a half."""
     for name, tensor in half.items():
         header, data = describe(tensor, wire.PLAIN)
-        yield wire.ToHolder(named=wire.Named(name=name, tensor=header))
+        yield wire.ToParameterClient(named=wire.Named(name=name, tensor=header))
         yield from parts(data)
 
 

@@ -15,7 +15,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
 
 # The streams' messages: each is a oneof `message` that has Part as its field 15.
-Stream = TypeVar("Stream", wire.FromDevice, wire.ToDevice, wire.FromHolder, wire.ToHolder)
+Stream = TypeVar("Stream", wire.FromDevice, wire.ToDevice, wire.FromParameterClient, wire.ToParameterClient)
 
 _PART = 15 << 3 | 2  # the tag of field 15, length-delimited
 _DATA = 1 << 3 | 2

@@ -38,7 +38,7 @@ class Network(BaseModel):
     activations: CodecName = Field("none", description="how devices write activations")
     gradients: CodecName = Field("none", description="how the server writes gradients; of the short, bf16")
     compression: Literal["none", "zstd"] = Field("none", description="what is done to the bytes")
-    parameter_server: str = Field("", description="HOST:PORT, for methods that move halves")
+    parameter_server: str = Field("", description="HOST:PORT, for methods that move client-side models")
     patience: float = Field(600, gt=0, description="seconds without any news before the server gives up")
 
     def round_policy(self) -> RoundPolicy:

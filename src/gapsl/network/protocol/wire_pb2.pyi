@@ -384,7 +384,7 @@ class Goodbye(_message.Message):
     finished: bool
     def __init__(self, reason: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
 
-class FromHolder(_message.Message):
+class FromParameterClient(_message.Message):
     __slots__ = ("announce", "named", "part")
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     NAMED_FIELD_NUMBER: _ClassVar[int]
@@ -429,7 +429,7 @@ class Named(_message.Message):
     tensor: Tensor
     def __init__(self, name: _Optional[str] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
-class ToHolder(_message.Message):
+class ToParameterClient(_message.Message):
     __slots__ = ("refusal", "named", "finished", "part")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     NAMED_FIELD_NUMBER: _ClassVar[int]
