@@ -144,7 +144,7 @@ def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked
             served.result()
         assert watching.warnings == 1
     else:
-        with pytest.raises(InputError, match="3 times no device could be evaluated after round 3"):
+        with pytest.raises(Unavailable, match="3 times no device could be evaluated after round 3"):
             served.result()
 
 

@@ -19,7 +19,7 @@ from processes import Ended, Launcher, contents, records_of, rounds_done, strict
 
 from gapsl.cli.fleet import up
 from gapsl.cli.parameter_server import parameter_server
-from gapsl.common.errors import InputError, Unavailable
+from gapsl.common.errors import InputError
 from gapsl.network.processes import Processes, began
 
 # --- up, status, down
@@ -178,7 +178,7 @@ def test_a_start_that_failed_does_not_lose_where_a_server_was(tmp_path: Path) ->
         before = f"127.0.0.1:{taken.getsockname()[1]}"
         address.write_text(before)
         for _ in range(2):
-            with pytest.raises(Unavailable, match=f"cannot listen on {before}"):
+            with pytest.raises(InputError, match=f"cannot listen on {before}"):
                 processes.serve("parameter-server", command, address, there=True)
     assert (tmp_path / "address.before").read_text() == before
 
@@ -212,7 +212,7 @@ def test_a_log_in_json_says_in_json_why_it_ends(cli: Launcher, tmp_path: Path) -
     with Fleet(cli, tmp_path, {"method": "psl"}, log="json", patience=1) as fleet:
         fleet.start(SERVER)
         ended = fleet.server.wait()
-    assert ended.code == 2
+    assert ended.code == 4
     last = lines_of(ended.stderr)[-1]
     assert last["level"] == "error" and "nothing is lost" in last["message"]
 

@@ -10,7 +10,8 @@ from gapsl.run.folder import RunFolder
 # Everything that has state: momentum, AdamW, dropout, BatchNorm, partial participation, running spreads.
 MIXED = {
     **QUICK, "rounds": 6, "devices": 5, "participation": 0.6, "partition": "unequal:1",
-    "model": "small", "norm": "batch", "dropout": 0.2, "validation": 0.1, "evaluate_every": 2, "curve_samples": 7,
+    "model": "small", "norm": "batch", "dropout": 0.2, "validation": 0.1, "evaluate_every": 2,
+    "curve_samples": 7,
     "device_optimizer": {"lr": 0.05, "schedule": "cosine"},
     "server_optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.05, "warmup": 2},
     "sfl": {"interval": 4}, "vanilla": {"turn": "pass"},
