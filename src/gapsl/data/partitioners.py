@@ -32,29 +32,16 @@ def iid(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> 
 
 def dirichlet(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`dirichlet:ALPHA[,min=10]`: each class is shared out by its own Dirichlet(alpha) draw."""
-    alpha, least = _parse_alpha("dirichlet", argument, len(labels), devices)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    totals = np.array([len(m) for m in members])
-
-    def draw() -> NDArray[np.int64]:
-        return _cuts(rng.dirichlet(np.full(devices, alpha), size=len(members)), totals)
-
-    cuts = _redraw(draw, least, f"dirichlet:{argument}")
-    parts = [
-        np.split(rng.permutation(own), at[:-1]) for own, at in zip(members, cuts, strict=True)
-    ]  # one list per class of one piece per device
+    cuts = _draw_cuts("dirichlet", argument, [len(own) for own in members], devices, rng)
+    # One list per class of one piece per device.
+    parts = [np.split(rng.permutation(own), at[:-1]) for own, at in zip(members, cuts, strict=True)]
     return [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
 
 
 def unequal(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
     """`unequal:ALPHA[,min=10]`: amounts by a Dirichlet(alpha) draw, label proportions alike."""
-    alpha, least = _parse_alpha("unequal", argument, len(labels), devices)
-    total = np.array([len(labels)])
-
-    def draw() -> NDArray[np.int64]:
-        return _cuts(rng.dirichlet(np.full(devices, alpha), size=1), total)
-
-    cuts = _redraw(draw, least, f"unequal:{argument}")
+    cuts = _draw_cuts("unequal", argument, [len(labels)], devices, rng)
     return np.split(interleave(labels, rng), cuts[0, :-1])
 
 
@@ -144,24 +131,26 @@ def _parse_alpha(name: str, argument: str, samples: int, devices: int) -> tuple[
     return alpha, least
 
 
-def _cuts(shares: NDArray[np.float64], totals: Ints) -> Ints:
-    """Return where each row's samples are cut, so that piece i ends at cut i and the last holds the rest."""
-    cuts = np.floor(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
-    cuts = np.minimum(cuts, totals[:, None])
-    cuts[:, -1] = totals
-    return cuts
+def _draw_cuts(
+    name: str, argument: str, totals: list[int], devices: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return where each row's samples are cut, so that piece i ends at cut i and the last holds the rest.
 
-
-def _redraw(draw: Callable[[], Ints], least: int, spec: str) -> Ints:
+    Dirichlet shares are drawn again until every device has as many samples as the spec asks for.
+    """
+    alpha, least = _parse_alpha(name, argument, sum(totals), devices)
+    amounts = np.array(totals)[:, None]
     smallest = 0
     for _ in range(REDRAWS):
-        cuts = draw()
+        shares = rng.dirichlet(np.full(devices, alpha), size=len(totals))
+        cuts = np.minimum(np.floor(np.cumsum(shares, axis=1) * amounts).astype(np.int64), amounts)
+        cuts[:, -1] = totals
         sizes = np.diff(cuts, axis=1, prepend=0).sum(axis=0)
         if sizes.min() >= least:
             return cuts
         smallest = max(smallest, int(sizes.min()))
     fix = f"lower it with min={smallest}, " if smallest else "not even min=1 is met: "
     raise InputError(
-        f"{spec}: in {REDRAWS} draws some device always had fewer than {least} samples (at best {smallest}); "
-        f"{fix}raise alpha, or use fewer devices"
+        f"{name}:{argument}: in {REDRAWS} draws some device always had fewer than {least} samples (at best "
+        f"{smallest}); {fix}raise alpha, or use fewer devices"
     )

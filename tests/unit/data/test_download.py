@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.data import Places, download
+from gapsl.data.download import Places, download
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -38,9 +38,13 @@ def load_folder(places: Places, argument: str) -> Source:
     if not name or not root.is_dir():
         raise InputError(f"folder:{name}: no such folder; write folder:PATH, PATH holding a folder per class")
     classes, train, test = _list_parts(root)
-    opened = [_open(path) for path, _ in train + test]
-    size = size or Counter(image_size for image_size, _ in opened).most_common(1)[0][0]
-    mode = "L" if all(grey for _, grey in opened) else "RGB"
+    sizes: Counter[tuple[int, int]] = Counter()
+    mode = "L"
+    for path, _ in train + test:
+        with _image(path) as image:  # reads the header alone
+            sizes[image.size] += 1
+            mode = mode if image.mode in {"1", "L", "LA"} else "RGB"
+    size = size or sizes.most_common(1)[0][0]
     inputs, labels = _read(train, size, mode)
     scaled = inputs.transpose(1, 0, 2, 3).reshape(inputs.shape[1], -1) / np.float32(255)
     return Source(
@@ -70,7 +74,7 @@ def _list_parts(root: Path) -> tuple[tuple[str, ...], Labelled, Labelled]:
             f"{root} has {has[0]}/ alone; give both train/ and test/, or the class folders directly in it"
         )
     base = root / "train" if has else root
-    classes = tuple(sorted(p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    classes = tuple(sorted(_folders(base)))
     if not classes:
         raise InputError(f"{base} has no folders; put the images of each class in a folder of that name")
     images = _list_images(base, classes)
@@ -80,17 +84,18 @@ def _list_parts(root: Path) -> tuple[tuple[str, ...], Labelled, Labelled]:
             f"{base / empty[0]} has no images ({', '.join(sorted(SUFFIXES))}); add some or remove it"
         )
     if has:
-        folders = {p.name for p in (root / "test").iterdir() if p.is_dir() and not p.name.startswith(".")}
-        if unknown := sorted(folders - set(classes)):
+        if unknown := sorted(_folders(root / "test") - set(classes)):
             raise InputError(
                 f"{root / 'test' / unknown[0]} is a class that train/ does not have; add or remove it"
             )
         return classes, images, _list_images(root / "test", classes)
     order = interleave(np.array([label for _, label in images]), numpy_stream(0, "folder-split"))
     cut = round(TEST_FRACTION * len(images))
-    test = sorted(order[:cut].tolist())
-    train = sorted(order[cut:].tolist())
-    return classes, [images[i] for i in train], [images[i] for i in test]
+    return classes, [images[i] for i in np.sort(order[cut:])], [images[i] for i in np.sort(order[:cut])]
+
+
+def _folders(base: Path) -> set[str]:
+    return {path.name for path in base.iterdir() if path.is_dir() and not path.name.startswith(".")}
 
 
 def _list_images(base: Path, classes: Sequence[str]) -> Labelled:
@@ -101,13 +106,6 @@ def _list_images(base: Path, classes: Sequence[str]) -> Labelled:
         for path in sorted((base / name).iterdir())
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
     ]
-
-
-def _open(path: Path) -> tuple[tuple[int, int], bool]:
-    """Return an image's size and whether it is grey, from its header."""
-    image = _image(path)
-    with image:
-        return image.size, image.mode in {"1", "L", "LA"}
 
 
 def _image(path: Path) -> Image:
