@@ -10,7 +10,7 @@ from rich.table import Table
 from gapsl.cli.running import output
 from gapsl.common.errors import InputError
 from gapsl.data import load_source
-from gapsl.models import MODELS, build_model, check_cut, describe
+from gapsl.models import MODELS, build_model, check_cut
 
 EPILOG = "Example: gapsl model vgg16 --cut 4"
 
@@ -49,26 +49,30 @@ def model(
         patch=patch,
         pretrained=pretrained,
     )
-    found = describe(halves, check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size))
+    found = check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size)
+    sides = {"device": found.device, "server": found.server}
+    names = [layer.name for side in sides.values() for layer in side.layers]
     layers = Table(box=None, pad_edge=False)
-    layers.add_column("layer", no_wrap=True, min_width=max(len(layer.name) for layer in found.layers))
+    layers.add_column("layer", no_wrap=True, min_width=max(map(len, names)))
     layers.add_column("parameters", no_wrap=True, min_width=len("parameters"), justify="right")
     layers.add_column("kind")
-    for half in ("device", "server"):
+    for half, side in sides.items():
         layers.add_row(f"[bold]{half}[/bold]")
-        for layer in (layer for layer in found.layers if layer.half == half):
+        for layer in side.layers:
             layers.add_row(layer.name, f"{layer.parameters:,}" if layer.parameters else "", layer.kind)
     output.print(layers)
     halves_table = Table(box=None, pad_edge=False)
     for heading in ("", "device", "server"):
         halves_table.add_column(heading, justify="left" if not heading else "right")
-    for row in found.quantities:
-        halves_table.add_row(*row)
+    for title, name in (("parameters",) * 2, ("buffers",) * 2, ("FLOPs per batch, forward", "flops")):
+        halves_table.add_row(title, *(f"{getattr(side, name):,}" for side in sides.values()))
     output.print()
     output.print(halves_table)
     output.print()
-    for quantity, value in found.crossing:
-        output.print(f"{quantity}: {value}  (batch of {batch_size})", highlight=False)
+    activations = "×".join(map(str, found.activation_shape))
+    dtype = str(found.activation_dtype).removeprefix("torch.")
+    output.print(f"activations per batch of {batch_size}: {activations} {dtype}", highlight=False)
+    output.print(f"bytes per batch, each way: {found.activation_bytes:,}", highlight=False)
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:

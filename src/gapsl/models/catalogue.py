@@ -14,10 +14,9 @@ from torch import nn
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import Registry
+from gapsl.models.chains import mlp, small, vgg16
 from gapsl.models.cut import Split, split
 from gapsl.models.pretrained import load_pretrained
-from gapsl.models.small import mlp, small
-from gapsl.models.vgg import vgg16
 from gapsl.models.vit import SIZES, vit
 
 logger = logging.getLogger(__name__)

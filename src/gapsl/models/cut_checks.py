@@ -1,4 +1,4 @@
-"""Try a cut out on a made-up batch before training; each reason to refuse it is a class of its own."""
+"""Try a cut out on a made-up batch before training: a report, or a sentence that says why it is refused."""
 
 from __future__ import annotations
 
@@ -13,43 +13,16 @@ from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from gapsl.common.errors import InputError
-from gapsl.models.cut import CutError, Split, untouched
+from gapsl.models.cut import CutError, Split, children_of, is_chain, untouched
 
 
-class RunError(CutError):
-    """A half fails on a batch of the shape it is going to get."""
+@dataclass(frozen=True)
+class Layer:
+    """One layer, or one block of them that no cut can fall into."""
 
-
-class ActivationError(CutError):
-    """What leaves the device is not one floating-point tensor with the batch in front."""
-
-
-class LogitsError(CutError):
-    """What leaves the server is not one row of logits for each sample."""
-
-
-class InPlaceError(CutError):
-    """A half overwrites what it was given."""
-
-
-class SmallBatchError(CutError):
-    """A half cannot work on a single sample."""
-
-
-class GradientError(CutError):
-    """A gradient does not arrive where it is needed."""
-
-
-class SecondDerivativeError(CutError):
-    """The server's half cannot be differentiated twice."""
-
-
-class SharedParameterError(CutError):
-    """The halves own a tensor in common, which two machines cannot."""
-
-
-class LazyError(CutError):
-    """A layer does not know its size yet, so there is nothing to send, count or average."""
+    name: str  # as in the state_dict
+    kind: str  # for example "Conv2d(3, 64, kernel_size=(3, 3), ...)"
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +32,7 @@ class HalfReport:
     parameters: int  # numbers in its parameters
     buffers: int  # numbers in its buffers, such as BatchNorm's running means
     flops: int  # of one batch's forward pass: products and sums of its matrices and convolutions
+    layers: tuple[Layer, ...]  # in running order
 
 
 @dataclass(frozen=True)
@@ -87,9 +61,9 @@ def check_cut(
     """
     if batch_size < 1:
         raise InputError(f"a batch of {batch_size} holds nothing; give a batch size of 1 or more")
-    refuse_lazy(split)
-    refuse_shared(split)
-    refuse_batch_norm_of_one(split, batch_size)
+    refuse_lazy_or_shared(split)
+    if batch_size == 1:
+        refuse_batch_norm(split)
     both = nn.ModuleList([split.device, split.server])
     with untouched(both):
         torch.manual_seed(0)
@@ -108,7 +82,7 @@ def check_cut(
     return CutReport(
         activation_shape=tuple(activations.shape),
         activation_dtype=activations.dtype,
-        activation_bytes=activations.numel() * activations.element_size(),
+        activation_bytes=activations.nbytes,
         device=_report(split.device, device_flops),
         server=_report(split.server, server_flops),
     )
@@ -119,42 +93,39 @@ def _report(half: nn.Module, flops: int) -> HalfReport:
         parameters=sum(parameter.numel() for parameter in half.parameters()),
         buffers=sum(buffer.numel() for buffer in half.buffers()),
         flops=flops,
+        layers=tuple(_layers(half)),
     )
 
 
-def refuse_lazy(split: Split) -> None:
-    """Refuse a layer that takes its size from the first batch, which has not come yet."""
+def _layers(module: nn.Module, prefix: str = "") -> Iterator[Layer]:
+    """Yield a half's own parameters, then its layers, going into chains only."""
+    for name, parameter in module.named_parameters(recurse=False):
+        yield Layer(prefix + name, f"Parameter({', '.join(map(str, parameter.shape))})", parameter.numel())
+    for name, child in children_of(module):
+        if is_chain(child):
+            yield from _layers(child, f"{prefix}{name}.")
+        else:
+            settings = "" if list(child.children()) else child.extra_repr()
+            count = sum(parameter.numel() for parameter in child.parameters())
+            yield Layer(prefix + name, f"{type(child).__name__}({settings})", count)
+
+
+def refuse_lazy_or_shared(split: Split) -> None:
+    """Refuse a layer that takes its size from the first batch, and a tensor that both halves own."""
     for side, half in (("device", split.device), ("server", split.server)):
         for name in (name for name, tensor in _tensors(half) if is_lazy(tensor)):
-            raise LazyError(
+            raise CutError(
                 f"{name} in the {side}'s half has no size yet; run a batch through the model before "
                 "cutting it, or use the layer's ordinary class instead of the lazy one"
             )
-
-
-def refuse_shared(split: Split) -> None:
-    """Refuse a tensor that both halves own."""
     # By address, so that a tied tensor is found even if each half wraps it in a Parameter of its own.
     owned = {tensor.data_ptr(): name for name, tensor in _tensors(split.device) if tensor.numel() > 0}
     for name, tensor in _tensors(split.server):
         if tensor.numel() > 0 and tensor.data_ptr() in owned:
-            raise SharedParameterError(
+            raise CutError(
                 f"{owned[tensor.data_ptr()]} of the device's half and {name} of the server's are the same "
                 "tensor, but the halves live on two machines; untie them (copy.deepcopy one of the layers), "
                 "or move the cut so that both are on one side"
-            )
-
-
-def refuse_batch_norm_of_one(split: Split, batch_size: int) -> None:
-    """Refuse BatchNorm on batches of a single sample."""
-    if batch_size > 1:
-        return
-    for name, part in chain(split.device.named_modules(), split.server.named_modules()):
-        if isinstance(part, _BatchNorm):
-            raise SmallBatchError(
-                f"{name or type(part).__name__} is a BatchNorm, which in training normalises over the "
-                "batch, and a batch of 1 has nothing to compare with; use batches of 2 or more, or "
-                "GroupNorm (norm 'group')"
             )
 
 
@@ -162,17 +133,28 @@ def _tensors(half: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return chain(half.named_parameters(), half.named_buffers())
 
 
+def refuse_batch_norm(split: Split) -> None:
+    """Refuse BatchNorm, where batches are of a single sample."""
+    for name, part in chain(split.device.named_modules(), split.server.named_modules()):
+        if isinstance(part, _BatchNorm):
+            raise CutError(
+                f"{name or type(part).__name__} is a BatchNorm, which in training normalises over the "
+                "batch, and a batch of 1 has nothing to compare with; use batches of 2 or more, or "
+                "GroupNorm (norm 'group')"
+            )
+
+
 def run(split: Split, side: str, given: Tensor) -> Tensor:
     """Run one half, or refuse it if it fails."""
-    half, what = (split.device, "a batch") if side == "device" else (split.server, "activations")
-    fix = {
-        "device": "check the data's shape and the first layers",
-        "server": "the layers on either side of the cut must fit, and a flatten between them must be a layer",
-    }[side]
+    if side == "device":
+        half, what, fix = split.device, "a batch", "check the data's shape and the first layers"
+    else:
+        half, what = split.server, "activations"
+        fix = "the layers on either side of the cut must fit, and a flatten between them must be a layer"
     try:
         out: Tensor = half(given)
     except Exception as error:  # a stranger's forward may raise anything
-        raise RunError(
+        raise CutError(
             f"the {side}'s half fails on {what} of shape {shape(given)}: {error}; {fix}"
         ) from error
     return out
@@ -186,7 +168,7 @@ def run_counted(split: Split, side: str, given: Tensor) -> tuple[Tensor, int]:
     # The version counts in-place operations, on views too; the values catch what evades it (`.data`).
     if given._version != version or not torch.allclose(given, kept, rtol=0, atol=0, equal_nan=True):
         what = "the activations it was sent" if side == "server" else "the batch it was given"
-        raise InPlaceError(
+        raise CutError(
             f"the {side}'s half overwrites {what}, which others still need; make its first operation "
             "not in place (nn.ReLU(inplace=False), x = x + y for x += y), or move the cut behind it"
         )
@@ -196,18 +178,18 @@ def run_counted(split: Split, side: str, given: Tensor) -> tuple[Tensor, int]:
 def refuse_activations(activations: object, batch_size: int) -> None:
     """Refuse anything but one floating-point tensor with the batch in front."""
     if not isinstance(activations, Tensor):
-        raise ActivationError(
+        raise CutError(
             f"the device's half gives a {type(activations).__name__}, but exactly one tensor crosses the "
             "cut; cut where one tensor carries everything (a recurrent layer also returns its state: wrap "
             "it in a module that returns the output alone)"
         )
     if not activations.is_floating_point():
-        raise ActivationError(
+        raise CutError(
             f"the device's half gives {activations.dtype} numbers, through which no gradient flows; "
             "cut behind a layer whose output is floating-point"
         )
     if activations.dim() < 2 or len(activations) != batch_size:
-        raise ActivationError(
+        raise CutError(
             f"the device's half turns a batch of {batch_size} into activations of shape "
             f"{shape(activations)}; the first dimension must be the batch, and more must follow it: cut "
             "elsewhere, or transpose inside the half"
@@ -218,12 +200,12 @@ def refuse_logits(logits: object, batch_size: int, classes: int) -> None:
     """Refuse anything but one row of floating-point logits for each sample."""
     if not isinstance(logits, Tensor) or logits.shape != (batch_size, classes):
         found = shape(logits) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-        raise LogitsError(
+        raise CutError(
             f"the server's half gives {found}, but a batch of {batch_size} with {classes} classes needs "
             f"logits of shape {batch_size}×{classes}; change its last layer, or the number of classes"
         )
     if not logits.is_floating_point():
-        raise LogitsError(
+        raise CutError(
             f"the server's half gives {logits.dtype} numbers; return logits, not the classes chosen from them"
         )
 
@@ -233,8 +215,8 @@ def refuse_unfit_for_one(split: Split, sample: Tensor, classes: int) -> None:
     with torch.no_grad():
         try:
             refuse_logits(run(split, "server", run(split, "device", sample)), 1, classes)
-        except (RunError, LogitsError) as error:
-            raise SmallBatchError(
+        except CutError as error:
+            raise CutError(
                 f"in evaluation mode a single sample does not pass: {error} (a squeeze() loses the batch's "
                 "dimension and a view() may fix its size: name the dimension, or use nn.Flatten)"
             ) from error
@@ -252,7 +234,14 @@ def refuse_missing_gradients(split: Split, batch: Tensor, twice: bool) -> None:
     wanted = {"the activations": received, **_trainable(split.server)}
     gradients = _gradients("server", run(split, "server", received), wanted, create_graph=twice)
     if twice:
-        _refuse_once_differentiable(gradients, wanted)
+        scalar = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+        try:
+            torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
+        except RuntimeError as error:
+            raise CutError(
+                f"the server's half has no second derivative: {error}; write fused attention out (matmul, "
+                "softmax, matmul), or choose a method that differentiates once"
+            ) from error
     trained = _trainable(split.device)
     if trained:  # a frozen half needs no gradient
         _gradients("device", activations, trained)
@@ -266,7 +255,7 @@ def _gradients(
     side: str, output: Tensor, wanted: Mapping[str, Tensor], create_graph: bool = False
 ) -> list[Tensor]:
     if not output.requires_grad:
-        raise GradientError(
+        raise CutError(
             f"no gradient flows through the {side}'s half: its forward detaches or runs under no_grad; "
             "remove that, or freeze what is not to be trained (requires_grad_(False))"
         )
@@ -275,24 +264,13 @@ def _gradients(
             output.square().sum(), list(wanted.values()), create_graph=create_graph, allow_unused=True
         )
     except RuntimeError as error:
-        raise GradientError(
+        raise CutError(
             f"the {side}'s half runs forward but not backward: {error}; replace the layer that cannot"
         ) from error
     missing = [name for name, gradient in zip(wanted, found, strict=True) if gradient is None]
     if missing:
-        raise GradientError(
+        raise CutError(
             f"in the {side}'s half no gradient reaches {', '.join(missing)}, because its output does not "
             "depend on it; remove what is unused, freeze it (requires_grad_(False)), or move the cut"
         )
     return list(found)
-
-
-def _refuse_once_differentiable(gradients: list[Tensor], wanted: Mapping[str, Tensor]) -> None:
-    scalar = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
-    try:
-        torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
-    except RuntimeError as error:
-        raise SecondDerivativeError(
-            f"the server's half has no second derivative: {error}; write fused attention out (matmul, "
-            "softmax, matmul), or choose a method that differentiates once"
-        ) from error

@@ -39,38 +39,19 @@ class OptimizerConfig(BaseModel):
         )
 
     def rate(self, total_rounds: int) -> Callable[[int], float]:
-        """Return the learning rate by round."""
-        return learning_rate(
-            self.lr,
-            self.schedule,
-            total_rounds=total_rounds,
-            warmup=self.warmup,
-            step_every=self.step_every,
-            step_factor=self.step_factor,
-        )
+        """Return the learning rate by round (from 1): a linear warm-up, then the schedule."""
 
+        def by_round(round: int) -> float:
+            if round <= self.warmup:
+                return self.lr * round / (self.warmup + 1)
+            since = round - self.warmup - 1
+            done = since / max(1, total_rounds - self.warmup)
+            if self.schedule == "cosine":
+                return self.lr * (1 + math.cos(math.pi * done)) / 2
+            if self.schedule == "linear":
+                return self.lr * (1 - done)
+            if self.schedule == "step":
+                return self.lr * float(self.step_factor ** (since // self.step_every))
+            return self.lr
 
-def learning_rate(
-    base: float,
-    schedule: Schedule,
-    *,
-    total_rounds: int,
-    warmup: int = 0,
-    step_every: int = 100,
-    step_factor: float = 0.1,
-) -> Callable[[int], float]:
-    """Return the learning rate by round (from 1): a linear warm-up, then the schedule."""
-
-    def rate(round: int) -> float:
-        if round <= warmup:
-            return base * round / (warmup + 1)
-        done = (round - warmup - 1) / max(1, total_rounds - warmup)
-        if schedule == "cosine":
-            return base * (1 + math.cos(math.pi * done)) / 2
-        if schedule == "linear":
-            return base * (1 - done)
-        if schedule == "step":
-            return base * float(step_factor ** ((round - warmup - 1) // step_every))
-        return base
-
-    return rate
+        return by_round

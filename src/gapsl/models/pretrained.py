@@ -129,18 +129,13 @@ def _places(model: nn.Module | Split) -> dict[str, Tensor]:
 
 def _fit(name: str, weight: Tensor, place: Tensor, model: nn.Module | Split) -> Tensor | None:
     """Return the weight in the model's shape where a transformer's image or patch size may differ."""
-    front = _front(model)
-    if front is not None and weight.dim() == place.dim():
+    front = model.device if isinstance(model, Split) else model
+    if isinstance(front, Front) and weight.dim() == place.dim():
         if name == "pos_embed":
             return resize_positions(weight, front.grid)
         if name == "patch_embed.proj.weight":
             return resize_patches(weight, (place.shape[2], place.shape[3]))
     return weight
-
-
-def _front(model: nn.Module | Split) -> Front | None:
-    whole = model.device if isinstance(model, Split) else model
-    return whole if isinstance(whole, Front) else None
 
 
 def _some(names: Mapping[str, Tensor] | list[str] | set[str]) -> str:

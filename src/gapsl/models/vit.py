@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gapsl.common.errors import InputError
+from gapsl.models.chains import checked_dropout, image_shape
 from gapsl.models.cut import CutError, Split
-from gapsl.models.layers import checked_dropout, image_shape
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,8 @@ class Front(nn.Module):
         grid: tuple[int, int],
     ) -> None:
         super().__init__()
-        self.cls_token = cls_token
-        self.pos_embed = pos_embed
-        self.patch_embed = patch_embed
-        self.pos_drop = pos_drop
-        self.blocks = blocks
+        self.cls_token, self.pos_embed = cls_token, pos_embed
+        self.patch_embed, self.pos_drop, self.blocks = patch_embed, pos_drop, blocks
         self.grid = grid  # patches down and across, which the length of pos_embed alone does not tell
 
     def forward(self, images: Tensor) -> Tensor:
@@ -126,9 +123,7 @@ class Back(nn.Module):
 
     def __init__(self, blocks: nn.Sequential, norm: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.blocks = blocks
-        self.norm = norm
-        self.head = head
+        self.blocks, self.norm, self.head = blocks, norm, head
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
@@ -153,7 +148,12 @@ class ViT(Front):
         )
         self.norm = nn.LayerNorm(size.embedding, eps=1e-6)
         self.head = nn.Linear(size.embedding, classes)
-        self._initialise()
+        for tensor in (self.cls_token, self.pos_embed):
+            nn.init.trunc_normal_(tensor, std=0.02)
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.trunc_normal_(part.weight, std=0.02)
+                nn.init.zeros_(part.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.norm(super().forward(images))[:, 0])
@@ -176,32 +176,9 @@ class ViT(Front):
             Back(back, self.norm, self.head),
         )
 
-    def _initialise(self) -> None:
-        for tensor in (self.cls_token, self.pos_embed):
-            nn.init.trunc_normal_(tensor, std=0.02)
-        for part in self.modules():
-            if isinstance(part, nn.Linear):
-                nn.init.trunc_normal_(part.weight, std=0.02)
-                nn.init.zeros_(part.bias)
 
-
-def vit(
-    name: str,
-    classes: int,
-    input_shape: tuple[int, ...],
-    width: float = 1.0,
-    norm: str = "none",
-    dropout: float = 0.0,
-    patch: int = 4,
-) -> ViT:
-    """Build the transformer with this name."""
-    if width != 1.0:
-        sizes = ", ".join(
-            f"{known} ({size.embedding} wide, {size.depth} blocks)" for known, size in SIZES.items()
-        )
-        raise InputError(f"{name} has no width multiplier; leave width at 1 and choose one of {sizes}")
-    if norm != "none":
-        raise InputError(f"{name} always normalises by LayerNorm; leave norm at 'none', not {norm!r}")
+def vit(name: str, classes: int, input_shape: tuple[int, ...], dropout: float = 0.0, patch: int = 4) -> ViT:
+    """Build the transformer with this name; its width is in the name, and its norm is always LayerNorm."""
     shape = image_shape(input_shape, name)
     if patch < 1 or shape[1] % patch or shape[2] % patch:
         raise InputError(

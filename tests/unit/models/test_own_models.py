@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gapsl.common.errors import InputError
-from gapsl.models import MODELS, CutError, Split, build_model, check_cut, describe, register_model
+from gapsl.models import MODELS, CutError, Split, build_model, check_cut, register_model
 
 
 @pytest.fixture
@@ -79,27 +79,19 @@ def test_a_name_is_registered_once() -> None:
         register_model("vgg16", body, default_cut=1, summary="another")
 
 
-def test_a_description_lists_every_parameter_once_and_in_order() -> None:
+def test_a_report_lists_every_parameter_once_and_in_order() -> None:
     split = build_model("vit-micro", classes=3, input_shape=(3, 8, 8), cut=2)
     report = check_cut(split, input_shape=(3, 8, 8), classes=3, batch_size=2)
-    rows = describe(split, report)
-    for half, whole in (("device", report.device), ("server", report.server)):
-        assert sum(layer.parameters for layer in rows.layers if layer.half == half) == whole.parameters
-    assert [layer.name for layer in rows.layers if layer.name.startswith("blocks")] == [
-        f"blocks.{k}" for k in range(6)
-    ]
-    assert rows.quantities[0] == (
-        "parameters",
-        f"{report.device.parameters:,}",
-        f"{report.server.parameters:,}",
-    )
-    assert rows.crossing == [("activations a batch", "2×5×192 float32"), ("bytes a batch, each way", "7,680")]
+    for half in (report.device, report.server):
+        assert sum(layer.parameters for layer in half.layers) == half.parameters
+    names = [layer.name for half in (report.device, report.server) for layer in half.layers]
+    assert [name for name in names if name.startswith("blocks")] == [f"blocks.{k}" for k in range(6)]
+    assert (report.activation_shape, report.activation_bytes) == ((2, 5, 192), 7680)
 
 
-def test_a_description_opens_chains() -> None:
+def test_a_report_opens_chains() -> None:
     split = build_model("small", classes=3, input_shape=(1, 8, 8))
-    report = check_cut(split, input_shape=(1, 8, 8), classes=3, batch_size=2)
-    device = [layer for layer in describe(split, report).layers if layer.half == "device"]
+    device = check_cut(split, input_shape=(1, 8, 8), classes=3, batch_size=2).device.layers
     assert [layer.name for layer in device] == ["stages.0.conv", "stages.0.relu", "stages.0.pool"]
     assert device[0].kind.startswith("Conv2d(1, 16")
     assert [layer.parameters for layer in device] == [160, 0, 0]

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.models import Split, build_model, load_pretrained
-from gapsl.models.small import small
-from gapsl.models.vgg import vgg16
+from gapsl.models.chains import small, vgg16
 from gapsl.models.vit import Size, ViT, resize_patches, resize_positions
 
 

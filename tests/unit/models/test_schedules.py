@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapsl.models.optimizer import learning_rate
+from gapsl.models.optimizer import OptimizerConfig
 from gapsl.run.evaluation import converged_epoch
 
 
 def rates(schedule, rounds=6, **options):
-    return [learning_rate(0.1, schedule, total_rounds=rounds, **options)(t) for t in range(1, rounds + 1)]
+    rate = OptimizerConfig(lr=0.1, schedule=schedule, **options).rate(rounds)
+    return [rate(t) for t in range(1, rounds + 1)]
 
 
 def test_constant_is_constant():
