@@ -29,6 +29,7 @@ from gapsl.run.config import make_config, preset
 from gapsl.run.environment import describe_environment
 from gapsl.run.loop import Training
 from gapsl.run.observers import Observer
+from gapsl.run.parts import Given
 from gapsl.run.records import RoundRecord
 
 LIMITS = {"psl": 1.05, "gapsl none": 1.10, "gapsl finite": 1.2, "gapsl exact": 3.5}
@@ -61,7 +62,7 @@ def training(options: argparse.Namespace, **settings: Any) -> tuple[Training, Ke
         }
     )
     kept = Kept(options.devices)
-    return prepare(config, data=synthetic(options.devices * 500, 10), observers=[kept]), kept
+    return prepare(config, Given(dataset=synthetic(options.devices * 500, 10)), observers=[kept]), kept
 
 
 def bare(options: argparse.Namespace) -> Callable[[], None]:

@@ -11,8 +11,7 @@ from gapsl_reproduction.tuning import Candidate, trials
 
 from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
-from gapsl.run.build import INCIDENTAL
-from gapsl.run.config import Config, flat
+from gapsl.run.config import INCIDENTAL, Config, flat
 
 CIFAR10 = STANDARD.workloads["cifar10"]
 # With the first pair of rates, where there is a choice.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gapsl.models import Split, build_model, check_cut, register_model, split
     from gapsl.network.device.join import join
     from gapsl.run.api import resume, train, trained
-    from gapsl.run.observers import Observer
+    from gapsl.run.observers import Observer, register_observer
     from gapsl.run.records import Evaluation, RoundRecord, RunResult
     from gapsl.run.replay import Replay, replay
     from gapsl.run.serve import serve
@@ -50,6 +50,7 @@ __all__ = [
     "make_partition",
     "register_method",
     "register_model",
+    "register_observer",
     "replay",
     "resume",
     "serve",
@@ -67,7 +68,7 @@ _NAMES = {
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
     "gapsl.run.api": ("resume", "train", "trained"),
     "gapsl.network.device.join": ("join",),
-    "gapsl.run.observers": ("Observer",),
+    "gapsl.run.observers": ("Observer", "register_observer"),
     "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
     "gapsl.run.replay": ("Replay", "replay"),
     "gapsl.run.serve": ("serve",),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gapsl.analysis.comparison_folder import differing
 from gapsl.analysis.worker import LOG
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import GapslError, InputError, TrainingStopped
+from gapsl.run.config import differing
 from gapsl.run.folder import RunFolder
 from gapsl_reproduction.runs import RunSpec, Wanted
 from gapsl_reproduction.store import Result, Store
@@ -183,6 +183,6 @@ def in_use(folder: RunFolder) -> bool:
 def begun(run: RunSpec, folder: RunFolder) -> bool:
     """Say whether a folder has this very run in it, to go on with."""
     try:
-        return not differing(folder, run.config)
+        return not differing(folder.config()[0], run.config)
     except InputError:  # killed while the folder was made
         return False

@@ -11,8 +11,7 @@ from importlib import resources
 from typing import Any
 
 from gapsl.methods.registry import METHODS
-from gapsl.run.build import INCIDENTAL
-from gapsl.run.config import Config, flat, make_config, merge
+from gapsl.run.config import INCIDENTAL, Config, flat, make_config, merge
 
 Settings = Mapping[str, Any]
 

@@ -32,11 +32,14 @@ from gapsl.run.build import prepare
 from gapsl.run.config import Config, make_config, merge, presets
 from gapsl.run.config import preset as preset_values
 from gapsl.run.folder import RunFolder
-from gapsl.run.parts import GivenData
+from gapsl.run.observers import OBSERVERS, check_observers
+from gapsl.run.parts import Given, GivenData
 from gapsl.run.records import RunResult
 
 if TYPE_CHECKING:
     import pandas
+
+GROUPS = ("methods", "models", "datasets", "observers")  # of what packages announce
 
 
 @dataclass(frozen=True)
@@ -163,31 +166,25 @@ def _run(
 
 def check(config: Config, given: Mapping[str, Any], display: Display) -> None:
     """Build one run and drop it, so that what is wrong with all of them is said at once."""
-    prepare(
-        config,
-        model=given.get("model"),
-        data=given.get("dataset"),
-        loss=given.get("loss", cross_entropy),
-        progress=display.download,
-    )
+    check_observers(config.observer_names)
+    prepare(config, Given(**given), progress=display.download)
 
 
 def only_here(jobs: Sequence[Job], given: Mapping[str, Any]) -> bool:
     """Say whether jobs need something that another process cannot find by its name."""
     if given:
         return True
-    registries: dict[str, Registry[Any]] = {"method": METHODS, "model": MODELS, "dataset": SOURCES}
-    return any(
-        name in registry and not findable(registry[name])
-        for setting, registry in registries.items()
-        for name in {getattr(job.config, setting) for job in jobs}
-    )
+    named: list[tuple[Registry[Any], str]] = []
+    for config in (job.config for job in jobs):
+        named += [(METHODS, config.method), (MODELS, config.model), (SOURCES, config.dataset)]
+        named += [(OBSERVERS, name) for name in config.observer_names]
+    return any(name in registry and not findable(registry[name]) for registry, name in named)
 
 
 def findable(entry: Any) -> bool:
     """Say whether every process finds what a registry has: it is ours, or a plugin's."""
     module = getattr(getattr(entry, "build", entry), "__module__", None) or "gapsl"
-    announced = [e for g in ("methods", "models", "datasets") for e in entry_points(group=f"gapsl.{g}")]
+    announced = [e for g in GROUPS for e in entry_points(group=f"gapsl.{g}")]
     packages = {"gapsl", *(e.module.partition(".")[0] for e in announced), *named()}
     return module.startswith("gapsl_plugin_") or bool(packages & {module, module.partition(".")[0]})
 

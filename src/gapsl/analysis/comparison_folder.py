@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import InputError
 from gapsl.common.files import unwritable, write_json
-from gapsl.run.build import INCIDENTAL
-from gapsl.run.config import Config, preset, presets, sections
+from gapsl.run.config import Config, differing, preset, presets, sections
 from gapsl.run.folder import RunFolder
 
 ORDER = "order.json"  # the names of a comparison's runs, in the order they were asked for
@@ -27,7 +26,8 @@ def lay_out(out: Path, jobs: Sequence[Job], custom: Mapping[str, str]) -> None:
         refuse_other(job, custom)
     earlier = [run for run in runs_in(out, complete=False) if run.path not in {job.folder for job in jobs}]
     for run in earlier:
-        others = differing(run, jobs[0].config, beyond=compared(jobs[0].config) | compared(run.config()[0]))
+        before, now = run.config()[0], jobs[0].config
+        others = differing(before, now, beyond=compared(before) | compared(now))
         if others:
             raise InputError(
                 f"{out} has runs of another comparison in it ({', '.join(others)} differ in "
@@ -51,8 +51,8 @@ def refuse_other(job: Job, custom: Mapping[str, str]) -> None:
     if not folder.config_file.exists():
         folder.check_free()
         return
-    others = differing(folder, job.config)
-    given = folder.config()[1]
+    before, given = folder.config()
+    others = differing(before, job.config)
     others += [name for name in sorted({*given, *custom}) if given.get(name) != custom.get(name)]
     if others:
         raise InputError(
@@ -65,13 +65,6 @@ def compared(config: Config) -> set[str]:
     """Return the settings in which a run may differ from the others of a comparison."""
     of_preset = preset(config.label) if config.label in presets() else {}
     return {"method", "seed", *sections(), *of_preset}
-
-
-def differing(folder: RunFolder, config: Config, beyond: Collection[str] = ()) -> list[str]:
-    """Return the settings in which a stored run differs, other than those that may."""
-    before, now = folder.config()[0].resolved(), config.resolved()
-    names = {*before, *now} - INCIDENTAL - set(beyond)
-    return sorted(name for name in names if before.get(name) != now.get(name))
 
 
 def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:

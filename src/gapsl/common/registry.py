@@ -28,12 +28,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class Registry(Mapping[str, T], Generic[T]):
     """Names and what they stand for, for one kind of thing (a method, a model, a dataset).
 
-    With a `group`, what plugins bring is added when a name is not known, or all are asked for.
+    With a `group`, what plugins bring is added when a name is not known, or all are asked for. With a `base`,
+    entries are subclasses of it.
     """
 
-    def __init__(self, kind: str, *, group: str | None = None) -> None:
-        self.kind, self._group = kind, group
-        self._hint = "" if group is None else f"; a {kind} of a plugin needs --plugin FILE_OR_MODULE"
+    def __init__(self, kind: str, *, group: str | None = None, base: type | None = None) -> None:
+        self.kind, self._group, self._base = kind, group, base
+        self._one = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        self._hint = "" if group is None else f"; {self._one} of a plugin needs --plugin FILE_OR_MODULE"
         self._entries: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
 
@@ -41,8 +43,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """Add an entry under a name nobody has taken yet."""
         for key in (name, *aliases):
             if key in self._entries or key in self._aliases:
-                raise InputError(f"a {self.kind} named {key!r} is registered already; choose another name")
-        self._entries[name] = entry
+                raise InputError(f"{self._one} named {key!r} is registered already; choose another name")
+        self._entries[name] = entry = self.accept(entry)
         self._aliases.update(dict.fromkeys(aliases, name))
         return entry
 
@@ -76,10 +78,12 @@ class Registry(Mapping[str, T], Generic[T]):
         load_named()
         for name, entry in announced(group):
             try:
-                self.register(name, self.accept(entry))
+                self.register(name, entry)
             except (InputError, TypeError) as error:
                 warnings.warn(f"the {self.kind} {name!r} of a plugin is left out: {error}", stacklevel=2)
 
     def accept(self, entry: Any) -> T:
-        """Return what a plugin announced as an entry; refuse with a TypeError what cannot be one."""
+        """Return what was given as an entry; refuse with a TypeError what cannot be one."""
+        if self._base is not None and not (isinstance(entry, type) and issubclass(entry, self._base)):
+            raise TypeError(f"{entry!r} is not {self._one}: give a subclass of gapsl.{self._base.__name__}")
         return cast(T, entry)

@@ -6,10 +6,9 @@ Every draw comes from a named stream. Models, devices that train and methods do 
 from gapsl.data.batches import Batches
 from gapsl.data.download import Places
 from gapsl.data.partition import Partition, load_partition, make_partition
-from gapsl.data.samples import ArraySamples, DatasetSamples, Samples
+from gapsl.data.samples import ArraySamples, DatasetSamples, Samples, Source
 from gapsl.data.shift import Shift
 from gapsl.data.show import render_counts
-from gapsl.data.source import Source
 from gapsl.data.sources import SOURCES, load_source
 from gapsl.data.transform import make_evaluation_transform, make_transform
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from gapsl.common.errors import InputError
 from gapsl.data.download import Places, file_md5
-from gapsl.data.samples import ArraySamples
-from gapsl.data.source import Source
+from gapsl.data.samples import ArraySamples, Source
 
 PIXELS = 3 * 32 * 32
 DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error)

@@ -14,8 +14,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.streams import numpy_stream
 from gapsl.data.download import Places
 from gapsl.data.partitioners import interleave
-from gapsl.data.samples import ArraySamples
-from gapsl.data.source import Source
+from gapsl.data.samples import ArraySamples, Source
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -131,9 +131,7 @@ def _parse_alpha(name: str, argument: str, samples: int, devices: int) -> tuple[
     return alpha, least
 
 
-def _draw_cuts(
-    name: str, argument: str, totals: list[int], devices: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _draw_cuts(name: str, argument: str, totals: list[int], devices: int, rng: np.random.Generator) -> Ints:
     """Return where each row's samples are cut, so that piece i ends at cut i and the last holds the rest.
 
     Dirichlet shares are drawn again until every device has as many samples as the spec asks for.
@@ -143,7 +141,7 @@ def _draw_cuts(
     smallest = 0
     for _ in range(REDRAWS):
         shares = rng.dirichlet(np.full(devices, alpha), size=len(totals))
-        cuts = np.minimum(np.floor(np.cumsum(shares, axis=1) * amounts).astype(np.int64), amounts)
+        cuts: Ints = np.minimum(np.floor(np.cumsum(shares, axis=1) * amounts).astype(np.int64), amounts)
         cuts[:, -1] = totals
         sizes = np.diff(cuts, axis=1, prepend=0).sum(axis=0)
         if sizes.min() >= least:

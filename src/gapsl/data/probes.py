@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.streams import torch_stream
-from gapsl.data.source import Source
+from gapsl.data.samples import Source
 from gapsl.data.transform import make_evaluation_transform
 
 LEAVES = 48  # many small ones: two such pictures tell as much about a half as four with a few large ones

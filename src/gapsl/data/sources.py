@@ -14,8 +14,7 @@ from gapsl.common.registry import Registry
 from gapsl.data.benchmarks import load_cifar10, load_cifar100, load_fashion_mnist
 from gapsl.data.download import Places, Progress
 from gapsl.data.image_folder import load_folder
-from gapsl.data.samples import ArraySamples
-from gapsl.data.source import Source
+from gapsl.data.samples import ArraySamples, Source
 
 # A loader gets the search folders and what follows the colon of its name ("" if it has none).
 Loader = Callable[[Places, str], Source]

@@ -13,8 +13,8 @@ from torch import Tensor
 from gapsl.common.errors import InputError
 from gapsl.common.registry import Registry
 from gapsl.common.streams import torch_stream
+from gapsl.data.samples import Source
 from gapsl.data.shift import Shift
-from gapsl.data.source import Source
 
 
 def to_float(inputs: Tensor) -> Tensor:

@@ -48,21 +48,15 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 def compute_device(name: str) -> torch.device:
     """Return where to compute, if this machine has it."""
-    kind = name.partition(":")[0]
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if kind not in available:
-        raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps")
-    if not available[kind]:
-        raise InputError(f"this machine has no usable {kind}; choose --device cpu")
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     try:
         where = torch.device(name)
-    except RuntimeError:
+        usable = available[where.type]
+    except (RuntimeError, KeyError):
         raise InputError(f"unknown device {name!r}; choose cpu, cuda, cuda:N or mps") from None
-    if kind == "cuda":
+    if not usable:
+        raise InputError(f"this machine has no usable {where.type}; choose --device cpu")
+    if where.type == "cuda":
         torch.backends.cudnn.benchmark = False  # it would choose kernels by timing, and so results by chance
         torch.backends.cudnn.deterministic = True
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -77,11 +71,11 @@ def load_data(config: DeviceConfig, progress: Progress | None = None) -> Source:
 
 def limited_to(config: DeviceConfig, source: Source) -> Source:
     """Return as much of a dataset as the settings ask for."""
-    return replace(
-        source,
-        train=limited(source.train, config.train_samples, "train_samples"),
-        test=mixed(limited(source.test, config.test_samples, "test_samples"), config),
-    )
+    test = limited(source.test, config.test_samples, "test_samples")
+    if config.curve_samples is not None and config.curve_samples < len(test):
+        # An order of which the first samples are a fair part.
+        test = chosen(test, numpy_stream(0, "evaluation-order").permutation(len(test)))
+    return replace(source, train=limited(source.train, config.train_samples, "train_samples"), test=test)
 
 
 def limited(samples: Samples, count: int | None, setting: str) -> Samples:
@@ -90,16 +84,12 @@ def limited(samples: Samples, count: int | None, setting: str) -> Samples:
         return samples
     if count > len(samples):
         raise InputError(f"{setting} is {count}, but there are only {len(samples)} samples")
-    chosen = np.sort(numpy_stream(0, "subset").permutation(len(samples))[:count])
-    return ArraySamples(samples.read(chosen), samples.labels[torch.from_numpy(chosen)])
+    return chosen(samples, np.sort(numpy_stream(0, "subset").permutation(len(samples))[:count]))
 
 
-def mixed(samples: Samples, config: DeviceConfig) -> Samples:
-    """Return samples in an order of which the first `curve_samples` are a fair part."""
-    if config.curve_samples is None or config.curve_samples >= len(samples):
-        return samples
-    order = numpy_stream(0, "evaluation-order").permutation(len(samples))
-    return ArraySamples(samples.read(order), samples.labels[torch.from_numpy(order)])
+def chosen(samples: Samples, indices: Indices) -> Samples:
+    """Return these of the samples, in memory."""
+    return ArraySamples(samples.read(indices), samples.labels[torch.from_numpy(indices)])
 
 
 def take_partition(config: DeviceConfig, source: Source, saved: Path | None) -> Partition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -52,19 +52,6 @@ class Device:
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
         self._start = half.flat()  # the weights before training, to tell how far they have gone
 
-    def parts(self) -> dict[str, Any]:
-        """Return what it was made of, for a device of another kind to be made of the same."""
-        return {
-            "id": self.id,
-            "half": self.half,
-            "batches": self.batches,
-            "seed": self.seed,
-            "where": self.where,
-            "layout": self.layout,
-            "probes": self.probes,
-            "probe_steps": self.probe_steps,
-        }
-
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch, and the round's probes with it, up to the cut."""
         inputs, labels = self.batches.draw(round, turn)
@@ -96,8 +83,7 @@ class Device:
             return
         if not reply.step:
             if not all_finite(sent.detach()):  # such a batch must not live on in the running statistics
-                for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
-                    buffer.copy_(before)
+                self._restore_buffers()
             return
         gradient = reply.pack()
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
@@ -113,9 +99,12 @@ class Device:
         if self._unanswered:
             self._sent, self._unanswered = None, False
             self.batches.drawn -= 1
-            if self._buffers:  # none are kept of a forward that does not learn
-                for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
-                    buffer.copy_(before)
+            self._restore_buffers()
+
+    def _restore_buffers(self) -> None:
+        if self._buffers:  # none are kept of a forward that does not learn
+            for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
 
     def drift(self) -> float:
         """Return how far the client-side model is from its start, relative to the start's own length."""

@@ -19,7 +19,7 @@ class LabelPrivateDevice(Device):
     """The server runs the middle of the model; this device has both ends, and nobody else its labels."""
 
     def __init__(self, device: Device, head: Half) -> None:
-        super().__init__(**device.parts())
+        vars(self).update(vars(device))  # it takes the place of the other
         self.head = head
         self._position = (0, 0)
         self._labels: Tensor | None = None

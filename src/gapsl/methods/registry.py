@@ -25,7 +25,7 @@ from gapsl.methods.sfl import Sfl
 from gapsl.methods.sfl_v2 import SflV2
 from gapsl.methods.vanilla import Vanilla
 
-METHODS: Registry[type[Strategy]] = Registry("method", group="gapsl.methods")
+METHODS: Registry[type[Strategy]] = Registry("method", group="gapsl.methods", base=Strategy)
 
 
 def register_method(name: str, strategy: type[Strategy], *, aliases: Iterable[str] = ()) -> type[Strategy]:

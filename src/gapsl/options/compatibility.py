@@ -19,11 +19,23 @@ Method = type[Strategy]
 
 
 @dataclass(frozen=True)
+class Circumstances:
+    """What else decides whether an option can be used."""
+
+    loss: Loss = cross_entropy
+    shift: str | None = None  # the partition's spec, where it shifts devices' features
+    batch_norm: bool = False  # in the client-side model
+    served: bool = False  # whether devices are elsewhere; the next two are of such a run
+    parameter_server: bool = False
+    waits_for_all: bool = True  # a round closes when all devices have answered
+
+
+@dataclass(frozen=True)
 class Rule:
     """An option that some methods refuse."""
 
     option: str
-    chosen: Callable[[OptionSettings], bool]
+    chosen: Callable[[OptionSettings, Circumstances], bool]
     goes_with: Callable[[Method], bool]
     sentence: str  # {method} refuses, {others} do not
 
@@ -31,39 +43,56 @@ class Rule:
 RULES = (
     Rule(
         "labels=device",
-        lambda settings: settings.labels == "device",
+        lambda settings, given: settings.labels == "device",
         lambda method: method.labels_at_device,
         "labels = device works with {others}, not with {method}; set labels = server",
     ),
     Rule(
         "calibration_for=devices",
-        lambda settings: settings.calibration != "none" and settings.calibration_for == "devices",
+        lambda settings, given: settings.calibration != "none" and settings.calibration_for == "devices",
         lambda method: not method.one_loss,
         "in {method} devices get the gradient of the server's own loss; set calibration_for = both, or "
         "calibration = none",
     ),
     Rule(
         "probes",
-        lambda settings: settings.probes > 0,
+        lambda settings, given: settings.probes > 0,
         lambda method: not method.in_turn,
         "{method} has one device at a time, and nobody to agree with on probes; set probes = 0",
     ),
     Rule(
         "faults",
-        lambda settings: settings.faults != "none",
+        lambda settings, given: settings.faults != "none",
         lambda method: not method.pooled,
         "{method} has no devices that could misbehave; leave out faults, or this method",
     ),
+    Rule(
+        "shift",
+        lambda settings, given: given.shift is not None,
+        lambda method: not method.pooled,
+        "{method} has all data in one place, so no device shifts it ({shift}); leave out the +shift, or this "
+        "method",
+    ),
+    Rule(
+        "network",
+        lambda settings, given: given.served,
+        lambda method: not method.pooled,
+        "{method} has all data in one place, so there is nothing to serve",
+    ),
+    Rule(
+        "no parameter server",
+        lambda settings, given: given.served and not given.parameter_server,
+        lambda method: not method.moves_client_models,
+        "{method} moves client-side models, which the server must not see: start a gapsl parameter-server, "
+        "and name it with --parameter-server HOST:PORT",
+    ),
+    Rule(
+        "closing",
+        lambda settings, given: not given.waits_for_all,
+        lambda method: not method.in_turn,
+        "{method} goes from device to device and needs each of them; set closing = all",
+    ),
 )
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """What else decides whether an option can be used."""
-
-    loss: Loss = cross_entropy
-    shift: str | None = None  # the partition's spec, where it shifts devices' features
-    batch_norm: bool = False  # in the client-side model
 
 
 def refuse_incompatible(
@@ -80,15 +109,10 @@ def refusals(
     """Yield what does not go together, a sentence each."""
     method = METHODS[name]
     for rule in RULES:
-        if rule.chosen(settings) and not rule.goes_with(method):
-            yield rule.sentence.format(method=name, others=enumerated(rule))
-    if method.pooled and given.shift is not None:
-        yield (
-            f"{name} has all data in one place, so no device shifts it ({given.shift}); leave out the "
-            "+shift, or this method"
-        )
+        if rule.chosen(settings, given) and not rule.goes_with(method):
+            yield rule.sentence.format(method=name, others=enumerated(rule), shift=given.shift)
     if settings.labels == "device":
-        yield from _without_labels(method, settings, parameters, given.loss)
+        yield from _without_labels(method, settings, parameters, given)
     if settings.balance != "none":
         yield from _balanced(settings, given.loss)
     if settings.probes and given.batch_norm:
@@ -98,14 +122,19 @@ def refusals(
 
 
 def _without_labels(
-    method: Method, settings: OptionSettings, parameters: Parameters, loss: Loss
+    method: Method, settings: OptionSettings, parameters: Parameters, given: Circumstances
 ) -> Iterator[str]:
-    if loss is not cross_entropy:
+    if given.loss is not cross_entropy:
         yield "with labels = device the loss is the devices' cross-entropy; leave out loss=..."
     if method.differentiates_twice(parameters):
         yield (
             "with labels = device the loss arrives as numbers, which cannot be differentiated twice; set "
             f"{method.section}.penalty = none, or finite, which asks every kept device once more"
+        )
+    if getattr(parameters, "penalty", None) == "finite" and not given.waits_for_all:
+        yield (
+            "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
+            f"{method.section}.penalty = none, or closing = all"
         )
     for option, off in (("calibration", "none"), ("balance", "none"), ("probes", 0), ("faults", "none")):
         if getattr(settings, option) != off:
@@ -138,18 +167,16 @@ LEGEND = {
 def goes_with(method: Method) -> dict[str, str]:
     """Return how each option of the table goes with a method: yes, no, or a word of the legend."""
     accepts = {rule.option: rule.goes_with(method) for rule in RULES}
-    if not accepts["probes"] or method.trains_devices:
-        probes = "yes" if accepts["probes"] else "no"
-    else:
-        probes = "idle"
+    words = {True: "yes", False: "no"}
     both = not (accepts["calibration_for=devices"] and method.trains_devices)
+    served = "yes" if accepts["no parameter server"] else "ps"
     return {
-        "labels=device": "yes" if accepts["labels=device"] else "no",
+        "labels=device": words[accepts["labels=device"]],
         "calibration": "both" if both else "yes",
         "balance": "yes",
-        "probes": probes,
-        "faults": "yes" if accepts["faults"] else "no",
-        "network": "no" if method.pooled else "ps" if method.moves_client_models else "yes",
+        "probes": "idle" if accepts["probes"] and not method.trains_devices else words[accepts["probes"]],
+        "faults": words[accepts["faults"]],
+        "network": served if accepts["network"] else "no",
     }
 
 

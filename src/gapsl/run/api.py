@@ -23,10 +23,9 @@ from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, make_config, merge, preset, read_yaml
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
-from gapsl.run.observers import Observer
-from gapsl.run.parts import GivenData
+from gapsl.run.observers import Observer, check_observers, make_observers
+from gapsl.run.parts import Given, GivenData
 from gapsl.run.records import RunResult
-from gapsl.run.tensorboard import TensorBoard
 
 
 def train(
@@ -36,7 +35,7 @@ def train(
     dataset: str | GivenData | None = None,
     out: str | Path | None = None,
     preset: str | None = None,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Observer | str] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
     progress: bool | Progress = False,
@@ -46,41 +45,31 @@ def train(
 
     Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
     `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
-    or a pair of torch datasets (train, test). With `out`, the run's files are kept there and `resume` works.
-    `progress=True` shows a bar, also in a notebook; a function is told how much of a download is there.
+    or a pair of torch datasets (train, test); `observers` takes objects, and names as the setting does. With
+    `out`, the run's files are kept there and `resume` works. `progress=True` shows a bar, also in a notebook;
+    a function is told how much of a download is there.
     """
-    words = dict(settings)
+    told, by_name = told_apart(observers)
+    words = {**settings, **by_name}
     if isinstance(model, str):
-        words["model"] = model
+        model, words["model"] = None, model
     if isinstance(dataset, str):
-        words["dataset"] = dataset
-    chosen = compose(config, preset_name=preset, words=words)
-    custom = {}
-    if isinstance(model, nn.Module | Split):
-        custom["model"] = type(model).__name__
-    if dataset is not None and not isinstance(dataset, str):
-        custom["dataset"] = type(dataset).__name__
-    if loss is not cross_entropy:
-        custom["loss"] = getattr(loss, "__name__", type(loss).__name__)
-    if out is not None:
-        RunFolder(Path(out).expanduser()).check_free()
-        if chosen.tensorboard:
-            TensorBoard.check()
-    with threads(chosen.threads), displayed(progress, chosen.method, observers) as (observers, download):
-        parts = make_parts(
-            chosen,
-            model=None if isinstance(model, str) else model,
-            data=None if isinstance(dataset, str) else dataset,
-            loss=loss,
-            progress=download,
-        )
+        dataset, words["dataset"] = None, dataset
+    chosen, given = compose(config, preset_name=preset, words=words), Given(model, dataset, loss)
+    check_observers(chosen.observer_names)
+    folder = None if out is None else RunFolder(Path(out).expanduser())
+    if folder is not None:
+        folder.check_free()
+    with threads(chosen.threads), displayed(progress, chosen.method, told) as (everyone, download):
+        parts = make_parts(chosen, given, progress=download)
         fleet = make_fleet(parts)
-        if out is None:
-            return make_training(parts, fleet, observers=observers, stop=stop, custom=custom).run()
+        if folder is None:
+            everyone = [*everyone, *make_observers(chosen.observer_names, None)]
+            return make_training(parts, fleet, observers=everyone, stop=stop, custom=given.names()).run()
         # Only now, when all that was given has turned out to be usable, is anything written.
-        with RunFolder(Path(out).expanduser()).locked():
-            folder = RunFolder.create(Path(out).expanduser(), chosen, custom)
-            return _run_in(folder, parts, fleet, observers, stop, custom)
+        with folder.locked():
+            RunFolder.create(folder.path, chosen, given.names())
+            return _run_in(folder, parts, fleet, everyone, stop, given.names())
 
 
 def resume(
@@ -88,7 +77,7 @@ def resume(
     *,
     model: nn.Module | Split | None = None,
     dataset: GivenData | None = None,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Observer | str] = (),
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
     progress: bool | Progress = False,
@@ -109,34 +98,21 @@ def resume(
             f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
             "with its --listen and --certs"
         )
-    check_given("resume", out, custom, model, dataset, loss)
-    if incidental:
-        config = make_config(merge(config.resolved(), incidental))
-    partition_file = folder.partition_file if folder.partition_file.exists() else None
-    shown = displayed(progress, config.method, observers)
-    with threads(config.threads), folder.locked(), shown as (observers, download):
-        parts = make_parts(
-            config, model=model, data=dataset, partition_file=partition_file, loss=loss, progress=download
-        )
-        return _run_in(folder, parts, make_fleet(parts), observers, stop, custom)
+    given = Given(model, dataset, loss)
+    given.check("resume", out, custom)
+    told, by_name = told_apart(observers)
+    config = compose(config, words={**incidental, **by_name})
+    check_observers(config.observer_names)
+    shown = displayed(progress, config.method, told)
+    with threads(config.threads), folder.locked(), shown as (everyone, download):
+        parts = make_parts(config, given, partition_file=folder.partition_file, progress=download)
+        return _run_in(folder, parts, make_fleet(parts), everyone, stop, custom)
 
 
-def check_given(
-    call: str,
-    out: str | Path,
-    custom: Mapping[str, str],
-    model: nn.Module | Split | None,
-    dataset: GivenData | None,
-    loss: Loss,
-) -> None:
-    """Refuse a run that was given objects if they are not given again."""
-    given = {"model": model, "dataset": dataset, "loss": None if loss is cross_entropy else loss}
-    missing = [f"{name}=... ({custom[name]})" for name in custom if given.get(name) is None]
-    if missing:
-        raise InputError(
-            f"{out} was started from Python with objects of its own; {call} it there: "
-            f"gapsl.{call}({str(out)!r}, {', '.join(missing)})"
-        )
+def told_apart(observers: Sequence[Observer | str]) -> tuple[list[Observer], dict[str, list[str]]]:
+    """Return the observers that are objects, and those that are names as settings."""
+    names = [one for one in observers if isinstance(one, str)]
+    return [one for one in observers if not isinstance(one, str)], {"observers": names} if names else {}
 
 
 @contextmanager
@@ -204,10 +180,8 @@ def _run_in(
     custom: Mapping[str, str],
 ) -> RunResult | None:
     """Train with a run's files, from its last checkpoint if it has one."""
-    if parts.config.tensorboard:
-        observers = [*observers, TensorBoard(folder.path / "tensorboard")]
-    training = make_training(
-        parts, fleet, folder=folder, observers=observers, stop=stop, custom=custom
-    ).resume()
+    everyone = [*observers, *make_observers(parts.config.observer_names, folder.path)]
+    training = make_training(parts, fleet, folder=folder, observers=everyone, stop=stop, custom=custom)
+    training.resume()
     with room_needed(folder.path, f"gapsl resume {folder.quoted}"):
         return training.run()

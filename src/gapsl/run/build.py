@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,44 +34,32 @@ from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
-from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
+from gapsl.methods.server_model import Loss, ServerModel
 from gapsl.models import Split
 from gapsl.models.cut import behead
 from gapsl.options.assemble import make_losses, with_options
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.options.losses import HeadLoss, check_loss
-from gapsl.run.config import Config
+from gapsl.run.config import INCIDENTAL, Config
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Plan, Training, participants
 from gapsl.run.observers import Observer
-from gapsl.run.parts import GivenData, GivenModel, checked, take_model, take_source
+from gapsl.run.parts import Given, checked, take_model, take_source
 
 DEFAULT_EPOCHS = 20
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
-# Settings that may change between two processes of one run without making it another.
-INCIDENTAL = {"data_dir", "label", "tensorboard", "checkpoint_every", "keep_checkpoints"}
-
 
 def prepare(
     config: Config,
+    given: Given | None = None,
     *,
-    model: GivenModel | None = None,
-    data: GivenData | None = None,
-    partition_file: Path | None = None,
-    loss: Loss = cross_entropy,
     progress: Progress | None = None,
-    **run: Any,
+    observers: Sequence[Observer] = (),
 ) -> Training:
-    """Build a run whose devices are in this process, checking everything before the first round.
-
-    `model` and `data` replace what the configuration names, `partition_file` is a partition to go on with,
-    `run` is as in `make_training`.
-    """
-    parts = make_parts(
-        config, model=model, data=data, partition_file=partition_file, loss=loss, progress=progress
-    )
-    return make_training(parts, make_fleet(parts), **run)
+    """Build a run whose devices are in this process, checking everything before the first round."""
+    parts = make_parts(config, given, progress=progress)
+    return make_training(parts, make_fleet(parts), observers=observers)
 
 
 @dataclass(frozen=True)
@@ -99,39 +86,43 @@ class Parts:
 
 def make_parts(
     config: Config,
+    given: Given | None = None,
     *,
-    model: GivenModel | None = None,
-    data: GivenData | None = None,
     partition_file: Path | None = None,
-    loss: Loss = cross_entropy,
     progress: Progress | None = None,
     own_data: bool = False,
 ) -> Parts:
-    """Return the parts of a run, refusing what cannot be trained; with `own_data` devices bring theirs."""
+    """Return the parts of a run, refusing what cannot be trained; with `own_data` devices bring theirs.
+
+    `given` replaces what the configuration names; `partition_file` is a partition to go on with, if it is
+    there.
+    """
+    given = given or Given()
     where = compute_device(config.device)
-    source = take_source(config, data, progress)
+    source = take_source(config, given.dataset, progress)
     if source.described and not own_data:
         raise InputError(f"{config.dataset} has no samples; serve it to devices that bring their own data")
-    partition = undivided(config) if own_data else take_partition(config, source, partition_file)
-    halves = take_model(config, source, model)
+    saved = partition_file if partition_file is not None and partition_file.exists() else None
+    partition = undivided(config) if own_data else take_partition(config, source, saved)
+    halves = take_model(config, source, given.model)
     checked(halves, config, source)
     halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
 
-    check_loss(loss)
-    strategy_class = METHODS[config.method]
-    given = Circumstances(
-        loss,
+    check_loss(given.loss)
+    circumstances = Circumstances(
+        given.loss,
         shift=None if partition.shift is None else partition.spec,
         batch_norm=any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()),
     )
-    refuse_incompatible(config.method, config, config.parameters(), given)
+    refuse_incompatible(config.method, config, config.parameters(), circumstances)
     head: nn.Module | None = None
     if config.labels == "device":
         middle, head = behead(halves.server)
         halves = Split(halves.device, middle)
-    owners = [np.sort(np.concatenate(partition.devices))] if strategy_class.pooled else partition.devices
+    pooled = METHODS[config.method].pooled
+    owners = [np.sort(np.concatenate(partition.devices))] if pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    parts = Parts(config, source, partition, owners, halves, 0, where, faults, loss, head, own_data)
+    parts = Parts(config, source, partition, owners, halves, 0, where, faults, given.loss, head, own_data)
     epochs = config.epochs or DEFAULT_EPOCHS
     return replace(parts, total_rounds=config.rounds or epochs * parts.epoch(sum(partition.sizes)))
 

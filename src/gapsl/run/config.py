@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,9 @@ from gapsl.models.optimizer import OptimizerConfig
 from gapsl.options.settings import OptionSettings
 
 PRESETS = Path(__file__).parent / "presets"
+
+# Settings that may change between two processes of one run without making it another.
+INCIDENTAL = {"data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints"}
 
 
 class Config(OptionSettings):
@@ -36,6 +40,9 @@ class Config(OptionSettings):
     label: str | None = Field(
         None, min_length=1, max_length=40, description="what tables and plots call the run; unset: its method"
     )
+    observers: tuple[str, ...] = Field(
+        (), description="who is told of every round: `tensorboard`, or observers that plugins bring"
+    )
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
     sections: dict[str, dict[str, Any]] = Field(
         default_factory=dict, exclude=True, description="the methods' own settings, by section"
@@ -43,30 +50,22 @@ class Config(OptionSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _lay_under(cls, given: Any) -> Any:
-        """Lay the method's own defaults under what is given."""
-        method = given.get("method") if isinstance(given, Mapping) else None
-        if isinstance(method, str) and method in METHODS:
-            return merge(METHODS[method].defaults, given)
-        return given
-
-    @model_validator(mode="before")
-    @classmethod
-    def _collect_sections(cls, given: Any) -> Any:
-        """Move the methods' sections, whoever registered them, into one place."""
+    def _collect(cls, given: Any) -> Any:
+        """Lay the method's defaults under what is given, and move the methods' sections into one place."""
         if not isinstance(given, Mapping):
             return given
-        names = sections()
-        own = {key: value for key, value in given.items() if key not in names}
+        names, method = sections(), given.get("method")
+        if "sections" in given:
+            raise ValueError(
+                f"unknown setting 'sections'; the methods' sections are {', '.join(sorted(names))}"
+            )
+        if isinstance(method, str) and method in METHODS:
+            given = merge(METHODS[method].defaults, given)
         found = {key: value for key, value in given.items() if key in names}
         for key, value in found.items():
             if not isinstance(value, Mapping):
                 raise ValueError(f"{key} must be a section of settings, like {key}: {{name: value}}")
-        if "sections" in own:
-            raise ValueError(
-                f"unknown setting 'sections'; the methods' sections are {', '.join(sorted(names))}"
-            )
-        return {**own, "sections": found}
+        return {**{key: value for key, value in given.items() if key not in names}, "sections": found}
 
     @model_validator(mode="after")
     def _check_sections(self) -> Config:
@@ -81,6 +80,11 @@ class Config(OptionSettings):
             for strategy in users:  # also where another method is chosen: a wrong value is a mistake
                 self._validated(strategy)
         return self
+
+    @property
+    def observer_names(self) -> tuple[str, ...]:
+        """The observers that the settings ask for."""
+        return tuple(dict.fromkeys([*self.observers, *(["tensorboard"] if self.tensorboard else [])]))
 
     def parameters(self) -> Parameters:
         """Return the chosen method's own settings."""
@@ -115,6 +119,13 @@ class Config(OptionSettings):
         return values
 
 
+def differing(before: Config, now: Config, beyond: Collection[str] = ()) -> list[str]:
+    """Return the settings that make two runs different ones, other than those named; the method first."""
+    old, new = before.resolved(), now.resolved()
+    names = {*old, *new} - INCIDENTAL - set(beyond)
+    return sorted((n for n in names if old.get(n) != new.get(n)), key=lambda name: (name != "method", name))
+
+
 def sections() -> set[str]:
     """Return the names of the methods' sections, whoever registered them."""
     return {strategy.section for strategy in METHODS.values() if strategy.section is not None}
@@ -138,21 +149,18 @@ def explain(error: ValidationError, prefix: str = "") -> str:
     lines = []
     for mistake in error.errors():
         path = ".".join([prefix] * bool(prefix) + [str(part) for part in mistake["loc"]])
-        if mistake["type"] == "extra_forbidden":
-            known = set(Config.model_fields) - {"sections"}
-            known |= sections()
+        if mistake["type"] != "extra_forbidden":
+            message = mistake["msg"].removeprefix("Value error, ")
+            lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
+        elif path == "network":
+            lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
+        elif path == "preset":
+            lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
+        else:
+            known = {*Config.model_fields, *sections()} - {"sections"}
             if len(mistake["loc"]) > 1:
                 known = set(OptimizerConfig.model_fields)
-            if path == "network":
-                lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
-                continue
-            if path == "preset":
-                lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
-                continue
             lines.append(f"unknown setting '{path}'; {nearest(str(mistake['loc'][-1]), known)}")
-            continue
-        message = mistake["msg"].removeprefix("Value error, ")
-        lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
     return "\n".join(lines)
 
 
@@ -220,17 +228,11 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InputError(f"--set takes name=value, for example gapsl.eta=0.3, not {text!r}")
     try:
         parsed: Any = yaml.safe_load(value)
-        if isinstance(parsed, str):  # YAML 1.1 reads 1e-4 as a string, people do not
-            parsed = _number(parsed)
     except yaml.YAMLError as error:
         raise InputError(f"--set {text}: the value is not valid YAML: {error}") from None
+    if isinstance(parsed, str):
+        with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string, people do not
+            parsed = float(parsed)
     for part in reversed(path.strip().split(".")):
         parsed = {part: parsed}
     return dict(parsed)
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from gapsl.common.errors import InputError
+from gapsl.common.registry import Registry
 from gapsl.run.records import RoundRecord, RunResult
+
+MEASURES = (
+    *("device_mean", "device_std", "device_min", "device_max"),
+    *("ensemble", "merged", "local", "test_loss"),
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +30,17 @@ class Started:
 
 
 class Observer:
-    """Override what you want to hear about; nothing an observer does can change the training."""
+    """Override what you want to hear about; nothing an observer does can change the training.
+
+    One that the setting `observers` names is made with the run's folder, None where the run keeps no files.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise an InputError, before anything is trained, if this machine lacks what it needs."""
 
     def started(self, run: Started) -> None:
         """Training is about to begin, or to go on."""
@@ -39,3 +59,62 @@ class Observer:
 
     def closed(self) -> None:
         """The run ends here, finished or not."""
+
+
+OBSERVERS: Registry[type[Observer]] = Registry("observer", group="gapsl.observers", base=Observer)
+
+
+def register_observer(name: str, observer: type[Observer]) -> type[Observer]:
+    """Make an observer known by name, for the setting `observers`."""
+    return OBSERVERS.register(name, observer)
+
+
+def check_observers(names: Iterable[str]) -> None:
+    """Refuse names that nobody knows, and observers that cannot work here."""
+    for name in names:
+        OBSERVERS[name].check()
+
+
+def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
+    """Return the observers with these names, for a run with this folder."""
+    return [OBSERVERS[name](folder) for name in names]
+
+
+class TensorBoard(Observer):
+    """Writes loss, angles, leader and measures as scalars, if the run has a folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        self.check()
+        from torch.utils.tensorboard import SummaryWriter  # an extra: imported only where it is asked for
+
+        self._writer = None if folder is None else SummaryWriter(str(folder / "tensorboard"))
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse before anything is trained if TensorBoard is not installed."""
+        if importlib.util.find_spec("tensorboard") is None:
+            raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"')
+
+    def round(self, record: RoundRecord) -> None:
+        """Write a round's numbers."""
+        if self._writer is None:
+            return
+        numbers = {"train/loss": record.loss, "gradients/mean_angle": record.angle_mean}
+        if (chosen := record.selection) is not None:
+            numbers |= {"gapsl/ratio": chosen.ratio, "gapsl/threshold": chosen.threshold}
+            numbers |= {"gapsl/kept": len(chosen.kept), "gapsl/leader": len(chosen.leader)}
+        numbers |= {
+            f"accuracy/{name}": getattr(record.evaluation, name, None) for name in (*MEASURES, "test_loss")
+        }
+        for name, value in numbers.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, record.round)
+
+    def closed(self) -> None:
+        """Flush what is written."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+register_observer("tensorboard", TensorBoard)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +17,40 @@ from gapsl.data import DatasetSamples, Source, make_evaluation_transform
 from gapsl.data.download import Progress
 from gapsl.device.build import limited_to, load_data, named_model, normalised
 from gapsl.methods.registry import METHODS
+from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import CutReport, Split, check_cut, load_pretrained, split
 from gapsl.run.config import Config
 
 GivenModel = nn.Module | Split
 GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The objects that a caller brought instead of what the settings name."""
+
+    model: GivenModel | None = None
+    dataset: GivenData | None = None
+    loss: Loss = cross_entropy
+
+    def names(self) -> dict[str, str]:
+        """Return what was brought, by setting."""
+        loss = None if self.loss is cross_entropy else self.loss
+        found = {"model": self.model, "dataset": self.dataset, "loss": loss}
+        return {
+            name: getattr(value, "__name__", type(value).__name__)
+            for name, value in found.items()
+            if value is not None
+        }
+
+    def check(self, call: str, out: str | Path, custom: Mapping[str, str]) -> None:
+        """Refuse to go on with a run that was given objects if they are not given again."""
+        missing = [f"{name}=... ({custom[name]})" for name in custom if name not in self.names()]
+        if missing:
+            raise InputError(
+                f"{out} was started from Python with objects of its own; {call} it there: "
+                f"gapsl.{call}({str(out)!r}, {', '.join(missing)})"
+            )
 
 
 def take_source(config: Config, data: GivenData | None, progress: Progress | None = None) -> Source:
@@ -41,30 +73,19 @@ def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom"
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
-    """Return the two halves at their start, normalised at the cut if the configuration asks for it."""
-    return normalised(take_halves(config, source, given), config)
-
-
-def take_halves(config: Config, source: Source, given: GivenModel | None) -> Split:
-    """Return the halves that the caller brought, or that the configuration names."""
-    if given is not None:
-        refuse_ignored(config, given)
-    if isinstance(given, Split):
-        return pretrained(copy.deepcopy(given), config)
-    if given is not None:
+    """Return the halves that the caller brought, or that the configuration names, at their start."""
+    if given is None:
+        return normalised(named_model(config, source), config)
+    refuse_ignored(config, given)
+    halves = copy.deepcopy(given)
+    if isinstance(halves, nn.Module):
         if config.cut is None:
             raise InputError("a model of your own needs a cut: give cut=..., or two modules as gapsl.Split")
         sample = source.train.read(torch.arange(min(2, len(source.train))))
-        halves = split(copy.deepcopy(given), config.cut, make_evaluation_transform(source)(sample))
-        return pretrained(halves, config)
-    return named_model(config, source)
-
-
-def pretrained(halves: Split, config: Config) -> Split:
-    """Start a model that the caller brought from a file, if the configuration names one."""
+        halves = split(halves, config.cut, make_evaluation_transform(source)(sample))
     if config.pretrained is not None:
         load_pretrained(halves, config.pretrained)
-    return halves
+    return normalised(halves, config)
 
 
 def refuse_ignored(config: Config, given: GivenModel) -> None:

@@ -15,13 +15,12 @@ from gapsl.data.download import Progress
 from gapsl.fleets.replay import ReplayFleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
-from gapsl.run.api import check_given, displayed
+from gapsl.run.api import compose, displayed
 from gapsl.run.build import make_fleet, make_parts, make_training
-from gapsl.run.config import make_config, merge
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
-from gapsl.run.parts import GivenData
+from gapsl.run.parts import Given, GivenData
 from gapsl.run.records import RunResult
 from gapsl.run.served_run import stored_network
 
@@ -61,35 +60,22 @@ def replay(
     if expected is None:
         raise InputError(f"{out} is not finished; finish it with: {folder.go_on}")
     config, custom = folder.config()
-    check_given("replay", out, custom, model, dataset, loss)
+    given = Given(model, dataset, loss)
+    given.check("replay", out, custom)
     refuse_unrepeatable(folder.path)
-    if incidental:
-        config = make_config(merge(config.resolved(), incidental))
+    config = compose(config, words=incidental)
     events = {record.round: record.events for record in folder.records()}
     with threads(config.threads), displayed(progress, "replay", observers) as (observers, download):
-        parts = make_parts(
-            config,
-            model=model,
-            data=dataset,
-            partition_file=folder.partition_file,
-            loss=loss,
-            progress=download,
-        )
+        parts = make_parts(config, given, partition_file=folder.partition_file, progress=download)
         fleet = make_fleet(parts, kind=partial(ReplayFleet, events, expected.final.unheard))
         result = make_training(parts, fleet, observers=observers, stop=stop).run()
     if result is None:
         return None
-    befell = list(events.values())
-    return Replay(
-        result,
-        expected,
-        absences=sum(len(turns) for one in befell for turns in one.absent.values()),
-        rollbacks=sum(
-            len(found)
-            for one in befell
-            for found in (one.restored_before, one.restored_between, one.restored_after)
-        ),
-    )
+    absences = rollbacks = 0
+    for one in events.values():
+        absences += sum(map(len, one.absent.values()))
+        rollbacks += len(one.restored_before) + len(one.restored_between) + len(one.restored_after)
+    return Replay(result, expected, absences, rollbacks)
 
 
 def refuse_unrepeatable(folder: Path) -> None:

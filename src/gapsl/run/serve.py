@@ -25,13 +25,14 @@ from gapsl.network.server.roster import Roster
 from gapsl.network.server.security import server_security
 from gapsl.network.server.service import Identify, Service, Serving, start_service
 from gapsl.network.server.session import Heard, Inbox
+from gapsl.run.api import told_apart
 from gapsl.run.build import make_parts, make_training
 from gapsl.run.config import Config
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.metrics import Metrics
-from gapsl.run.observers import Observer
+from gapsl.run.observers import Observer, Started, make_observers
 from gapsl.run.records import RoundRecord, RunResult
 from gapsl.run.served_fleet import addressed, make_remote_fleet
 from gapsl.run.served_run import (
@@ -62,7 +63,7 @@ def serve(
     certs: str | Path | None = None,
     insecure: bool = False,
     metrics: str = "",
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Observer | str] = (),
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> RunResult | None:
@@ -72,11 +73,12 @@ def serve(
     settings of that section, `settings` those of the run. What happens is logged by the logger "gapsl".
     """
     folder = Path(out).expanduser()
+    told, by_name = told_apart(observers)
     if isinstance(config, Config) and isinstance(network, Network):  # composed already
         chosen, agreed = config, network
     else:
         section = network.model_dump(mode="json") if isinstance(network, Network) else network or {}
-        chosen, agreed = served_settings(config, preset, settings, section, folder)
+        chosen, agreed = served_settings(config, preset, {**settings, **by_name}, section, folder)
     credentials, identify = server_security(listen, certs, insecure, "server")
     if credentials is None and not insecure:
         refuse_plainer(folder)
@@ -90,7 +92,7 @@ def serve(
         write_text(folder / "address", f"{host}:{port}")
         log.info("waiting for %s", listing(names))
 
-    watching = [RoundLog(names), *observers]
+    watching = [RoundLog(names), *told]
     listening = Listening(listen, credentials, identify, started, stop, log.info, watching, metrics)
     return train_remotely(chosen, agreed, folder, listening)
 
@@ -101,7 +103,7 @@ class RoundLog(Observer):
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
 
-    def started(self, run: Any) -> None:
+    def started(self, run: Started) -> None:
         """Training begins, or goes on."""
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
 
@@ -184,8 +186,7 @@ class Server:
     def prepare(self) -> Training:
         """Gather the devices, build the run, and go back to where all of them can go on from."""
         listening, folder, own_data = self._listening, self._folder, self._network.data == "own"
-        saved = folder.partition_file if folder.partition_file.exists() else None
-        parts = make_parts(self._config, partition_file=saved, own_data=own_data)
+        parts = make_parts(self._config, partition_file=folder.partition_file, own_data=own_data)
         fleet, welcome = make_remote_fleet(
             parts, self._network, folder, self._roster, stop=listening.stop, tell=listening.tell
         )
@@ -193,11 +194,12 @@ class Server:
         self._listen(Service(self._roster, partial(addressed, welcome), listening.identify))
         write_network(folder, self._network)  # of which some may have changed, and now stays
         fleet.gather()
+        by_name = make_observers(self._config.observer_names, folder.path)
         return make_training(
             parts,
             fleet,
             folder=folder,
-            observers=[*listening.observers, *metrics],
+            observers=[*listening.observers, *metrics, *by_name],
             stop=listening.stop,
             custom={"partition": "own data"} if own_data else {},
         ).resume()

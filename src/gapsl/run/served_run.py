@@ -12,15 +12,15 @@ import yaml
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
-from gapsl.methods.registry import METHODS
 from gapsl.network.protocol.settings import Network, make_network
 from gapsl.network.server.fleet_state import last_checkpoint_of
 from gapsl.network.tls.security import check_address
+from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.run.api import compose
-from gapsl.run.build import INCIDENTAL
 from gapsl.run.checkpoint import Checkpoints, round_of
-from gapsl.run.config import Config, merge, read_yaml
+from gapsl.run.config import INCIDENTAL, Config, differing, merge, read_yaml
 from gapsl.run.folder import RunFolder
+from gapsl.run.observers import check_observers
 
 RUN_NAME = re.compile("[0-9a-f]{32}")
 MUTUAL_TLS, PLAIN_TEXT = "mutual TLS", "plain text"
@@ -49,16 +49,15 @@ def served_settings(
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()
-    before = stored.resolved()
     base = None if config is not None or preset is not None else stored
-    wanted = compose(base, preset_name=preset, words=asked_for).resolved()
-    for name, value in {"method": None, **wanted}.items():
-        if name not in INCIDENTAL and before.get(name) != value:
-            raise InputError(
-                f"{out} was started with {name} = {before.get(name)}, not {value}; to go on leave out "
-                "--config, --preset and --set, or give those of its start; another run needs another --out"
-            )
-    incidental = {name: value for name, value in words.items() if name in INCIDENTAL}
+    wanted = compose(base, preset_name=preset, words=asked_for)
+    for name in differing(stored, wanted):
+        raise InputError(
+            f"{out} was started with {name} = {stored.resolved().get(name)}, not "
+            f"{wanted.resolved().get(name)}; to go on leave out --config, --preset and --set, or give those "
+            "of its start; another run needs another --out"
+        )
+    incidental = {name: value for name, value in asked_for.items() if name in INCIDENTAL}
     if not RunFolder(out).network_file.exists():
         return compose(stored, words=incidental), make_network(network)
     known = stored_network(out)
@@ -74,27 +73,16 @@ def served_settings(
 
 def check_served(config: Config, network: Network) -> None:
     """Refuse what cannot be done over a network, before anybody is waited for."""
-    strategy = METHODS[config.method]
-    if strategy.pooled:
-        raise InputError(f"{config.method} has all data in one place, so there is nothing to serve")
-    if strategy.moves_client_models and not network.parameter_server:
-        raise InputError(
-            f"{config.method} moves client-side models, which the server must not see: start a gapsl "
-            "parameter-server, and name it with --parameter-server HOST:PORT"
-        )
+    given = Circumstances(
+        served=True,
+        parameter_server=bool(network.parameter_server),
+        waits_for_all=network.round_policy().waits_for_all,
+    )
+    refuse_incompatible(config.method, config, config.parameters(), given)
     if network.parameter_server:
         check_address(network.parameter_server)
-    penalty = getattr(config.parameters(), "penalty", None)
-    if config.labels == "device" and penalty == "finite" and not network.round_policy().waits_for_all:
-        raise InputError(
-            "the finite penalty asks kept devices once more, and so needs them to the end of the round; set "
-            "gapsl.penalty = none, or closing = all"
-        )
-    if strategy.in_turn and not network.round_policy().waits_for_all:
-        raise InputError(
-            f"{config.method} goes from device to device and needs each of them; set closing = all"
-        )
     network.device_names(config.devices)
+    check_observers(config.observer_names)
 
 
 def refuse_incomplete(folder: RunFolder) -> None:
