@@ -1,4 +1,4 @@
-"""Other people's methods: compared from the command line, and trained by devices that don't have them."""
+"""Other people's methods and observers, from the command line and over the network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from processes import TINY, Launcher, fresh, result_of
 from gapsl.common.plugins import VARIABLE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_method.py"
+OBSERVER = EXAMPLE.with_name("own_observer.py")
 PROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -72,9 +73,25 @@ def test_a_file_is_a_plugin_for_train_resume_and_compare_with_its_workers(
     assert ended.code == 2 and "there is no plugin file" in ended.stderr
 
 
+def test_an_observer_of_a_file_reaches_the_workers_of_a_comparison(cli: Launcher, tmp_path: Path) -> None:
+    asked = ["--plugin", OBSERVER, "--set", "observers=[losses]"]
+    ended = cli.run(
+        "compare", *asked, *TINY, "--methods", "psl,frozen", "--workers", "2", "--out", tmp_path / "c"
+    )
+    assert ended.code == 0, ended.stderr
+    for name in ("psl-seed0", "frozen-seed0"):
+        lines = (tmp_path / "c" / name / "losses.csv").read_text("utf-8").splitlines()
+        assert len(lines) == result_of(tmp_path / "c" / name).rounds
+    ended = cli.run("train", "--set", "observers=[losses]", *TINY, "--out", tmp_path / "t")
+    assert ended.code == 2 and "an observer of a plugin needs --plugin" in ended.stderr
+
+
 def test_devices_train_a_method_that_only_the_server_has(cli: Launcher, tmp_path: Path) -> None:
-    with Fleet(cli, tmp_path, {"method": "level-psl", "rounds": 6}) as fleet:
-        fleet.environments["server"] = {VARIABLE: str(EXAMPLE)}
+    settings = {"method": "level-psl", "rounds": 6, "observers": ["losses"], "tensorboard": True}
+    with Fleet(cli, tmp_path, settings) as fleet:
+        fleet.environments["server"] = {VARIABLE: os.pathsep.join([str(EXAMPLE), str(OBSERVER)])}
         fleet.start()
         fleet.finish()
     assert result_of(tmp_path / "run").method == "level-psl"
+    assert len((tmp_path / "run" / "losses.csv").read_text("utf-8").splitlines()) == 6
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))

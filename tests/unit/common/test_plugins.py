@@ -96,3 +96,11 @@ def test_a_package_cannot_take_a_name_that_is_taken(tmp_path, monkeypatch):
     registry.register("one", 1)
     with pytest.warns(UserWarning, match="registered already"):
         assert dict(registry) == {"one": 1}
+
+
+def test_what_is_announced_and_is_of_another_kind_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    installed(tmp_path, monkeypatch, "thing = dict\n", "seven = theirs:thing")
+    registry: Registry[type[int]] = Registry("observer", group=GROUP, base=int)
+    registry.register("one", bool)
+    with pytest.warns(UserWarning, match=r"'seven' .* left out: .* is not an observer: .*gapsl\.int"):
+        assert dict(registry) == {"one": bool}
