@@ -88,7 +88,7 @@ Plugins = Annotated[
         metavar="FILE_OR_MODULE",
         callback=loaded,
         is_eager=True,
-        help="Your own code with methods, models, datasets or observers; may be repeated. It runs, so trust it.",
+        help="Your own methods, models, datasets or observers; may be repeated. It runs, so trust it.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
