@@ -46,6 +46,7 @@ def compare(
     rounds: running.Rounds = None,
     epochs: running.Epochs = None,
     batch_size: running.BatchSize = None,
+    lr: running.Rate = None,
     validation: running.Validation = None,
     evaluate_every: running.EvaluateEvery = None,
     checkpoint_every: running.CheckpointEvery = None,

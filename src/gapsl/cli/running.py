@@ -50,6 +50,9 @@ Participation = Annotated[float | None, typer.Option(help="Share of the devices 
 Rounds = Annotated[int | None, typer.Option(help="Rounds to train.")]
 Epochs = Annotated[int | None, typer.Option(help="Epochs to train, instead of --rounds.")]
 BatchSize = Annotated[int | None, typer.Option(help="Samples a device contributes to a round.")]
+Rate = Annotated[
+    float | None, typer.Option("--lr", help="Learning rate of devices and server; --set tells them apart.")
+]
 Validation = Annotated[float | None, typer.Option(help="Share of the training data held out.")]
 EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations; default: an epoch.")]
 CheckpointEvery = Annotated[int | None, typer.Option(help="Rounds between checkpoints; default: 20.")]

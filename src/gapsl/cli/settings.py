@@ -27,5 +27,7 @@ def chosen_settings(
     """Compose a configuration: preset, then file, then those options that are settings, then --set."""
     known = Config.model_fields
     given = {name: value for name, value in options.items() if name in known and value is not None}
+    if (rate := options.get("lr")) is not None:
+        given |= {"device_optimizer": {"lr": rate}, "server_optimizer": {"lr": rate}}
     words = merge(given, *(parse_assignment(text) for text in set_ or []))
     return compose(config, preset_name=preset, words=words)

@@ -39,6 +39,7 @@ def train(
     rounds: running.Rounds = None,
     epochs: running.Epochs = None,
     batch_size: running.BatchSize = None,
+    lr: running.Rate = None,
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
     validation: running.Validation = None,
     evaluate_every: running.EvaluateEvery = None,

@@ -46,7 +46,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     Without `wait`, BlockingIOError is raised if somebody is inside.
     """
     made = 0 if path.is_dir() else os.O_CREAT | os.O_RDWR
-    descriptor = os.open(path, os.O_RDONLY | made, 0o666)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | made, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield

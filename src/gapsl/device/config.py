@@ -6,16 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
+from gapsl.common.settings import Settings
 from gapsl.models.optimizer import OptimizerConfig
 
 
-class DeviceConfig(BaseModel):
+class DeviceConfig(Settings):
     """What a device is built from; a run's configuration has the same settings and some more."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(0, ge=0, lt=2**63, description="every random choice of the run follows from it")
     dataset: str = Field("digits", description="digits, fashion-mnist, cifar10, cifar100 or folder:PATH")
@@ -54,6 +53,7 @@ class DeviceConfig(BaseModel):
     probe_steps: int = Field(
         0,
         ge=0,
+        le=1000,
         description="steps of solving by which a device agrees with the others on them; 0: it is pulled",
     )
     faults: str = Field(

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles, sum_of_rows
+from gapsl.common.settings import Settings
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
 from gapsl.methods.server_model import Contribution, ServerModel
 from gapsl.models.half import Half
@@ -26,10 +26,8 @@ from gapsl.models.half import Half
 Reduction = Literal["mean", "samples", "sum"]
 
 
-class Parameters(BaseModel):
+class Parameters(Settings):
     """A method's own settings, typed and validated; a method without any uses this as it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
+
+from gapsl.common.settings import Settings
 
 Schedule = Literal["constant", "cosine", "linear", "step"]
 
 
-class OptimizerConfig(BaseModel):
+class OptimizerConfig(Settings):
     """How one half is trained."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
-    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
+    lr: float = Field(0.01, gt=0, le=1e9, description="learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum (sgd)")
-    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    weight_decay: float = Field(0.0, ge=0, le=1e9, description="weight decay")
     schedule: Schedule = Field("constant", description="how the learning rate changes over the rounds")
     warmup: int = Field(0, ge=0, description="rounds of linear warm-up")
     step_every: int = Field(100, ge=1, description="rounds between two drops of schedule 'step'")

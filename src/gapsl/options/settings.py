@@ -23,7 +23,7 @@ class OptionSettings(DeviceConfig):
         "none", description="prior: take each device's label frequencies out of its loss"
     )
     calibration_tau: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="how much of them: 0 nothing, 1 all"
+        1.0, ge=0, description="how much of them: 0 nothing, 1 all"
     )
     calibration_counts: Literal["declared", "seen"] = Field(
         "declared", description="frequencies as devices declare them, or counted from the labels they send"
@@ -37,7 +37,6 @@ class OptionSettings(DeviceConfig):
     probe_pull: float = Field(
         0.03,
         ge=0,
-        allow_inf_nan=False,
         description="without such steps, how strongly devices are pulled to agree, at any learning rate",
     )
     probe_leaders: float = Field(

@@ -156,6 +156,11 @@ def explain(error: ValidationError, prefix: str = "") -> str:
             lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
         elif path == "preset":
             lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
+        elif path in OptimizerConfig.model_fields:
+            hint = f"; both at once: --lr {mistake['input']}" if path == "lr" else ""
+            lines.append(
+                f"unknown setting '{path}'; it is device_optimizer.{path} and server_optimizer.{path}{hint}"
+            )
         else:
             known = {*Config.model_fields, *sections()} - {"sections"}
             if len(mistake["loc"]) > 1:
@@ -173,7 +178,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         raise InputError(f"{path} is not a readable YAML file: {error.problem}{where}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise InputError(f"{path} is not a readable YAML file: {error}") from None
     if values is None:
         return {}
@@ -228,7 +233,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InputError(f"--set takes name=value, for example gapsl.eta=0.3, not {text!r}")
     try:
         parsed: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"--set {text}: the value is not valid YAML: {error}") from None
     if isinstance(parsed, str):
         with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string, people do not

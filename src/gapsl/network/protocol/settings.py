@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
+from gapsl.common.settings import Settings
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server.round_policy import HOW, RoundPolicy, parse_round_policy
 from gapsl.network.tls.names import why_not_a_name
@@ -24,10 +25,8 @@ COMPRESSIONS: Mapping[str, wire.Compression] = {"none": wire.UNCOMPRESSED, "zstd
 CodecName = Literal["none", "fp16", "bf16", "int8"]
 
 
-class Network(BaseModel):
+class Network(Settings):
     """What a server agrees on with its devices; settings of training are elsewhere."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     names: tuple[str, ...] = Field((), description="the devices by name; none: device-0 and so on")
     data: Literal["shared", "own"] = Field(
