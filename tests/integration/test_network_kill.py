@@ -213,7 +213,7 @@ def test_a_server_that_is_asked_to_stop_ends_its_round_and_the_same_command_goes
         ended = fleet.server.wait()
         assert ended.code == 143
         assert "asked to stop: after this round" in ended.stderr
-        assert "the same command goes on" in ended.stderr
+        assert "run the same command to continue" in ended.stderr
         stopped = rounds_done(fleet.run)
         assert (fleet.run / f"checkpoints/round-{stopped:06d}").is_dir(), "nothing is lost"
         assert all(fleet.processes[name].running for name in fleet.devices), "they wait for it"

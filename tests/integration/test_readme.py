@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALLER = {
     "train": "--dataset digits --model mlp --rounds 3 --quiet",
     "compare": "--model mlp --rounds 3 --quiet",
+    "fleet": "--set model=mlp --set rounds=3",
 }
 
 
@@ -48,7 +49,7 @@ def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> No
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     (block,) = fenced(README, "python")
-    assert 0 <= float(run([sys.executable, "-c", block], tmp_path)) <= 1
+    assert 0.9 < float(run([sys.executable, "-c", block], tmp_path)) <= 1
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

@@ -37,7 +37,7 @@ EPILOG = (
     "Example: gapsl reproduce table1 ablations --scale standard. Each result is kept when its run ends, and "
     "what is there is not done again: stop with Ctrl-C, or lose the power, and repeat the command to go on. "
     "At the end it draws the figures and writes a page of all results. "
-    "Names: gapsl reproduce --list. See --plan before a long evening."
+    "Names: gapsl reproduce --list. Check --plan first: this can take a day."
 )
 
 

@@ -44,7 +44,17 @@ def load(name: str, place: str) -> Any:
         holder.add_typer(found, name=name)
     else:
         holder.command(name, epilog=getattr(imported, "EPILOG", None))(guarded(found))
-    return typer.main.get_group(holder).commands[name]
+    return flags_without_type(typer.main.get_group(holder).commands[name])
+
+
+def flags_without_type(command: Any) -> Any:
+    """Return a command whose help shows `--quiet`, not `--quiet <bool>`, as if it took a value."""
+    for option in command.get_params(typer.Context(command)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        flags_without_type(inner)
+    return command
 
 
 def summary(place: str) -> str:
@@ -76,6 +86,13 @@ class LazyGroup(TyperGroup):
         """Return what help needs to know of a subcommand."""
         return TyperCommand(name, help=summary(self.places[name])) if name in self.places else None
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options that come before a subcommand."""
+        found = super().get_params(ctx)
+        for option in found:
+            option.metavar = ""  # flags, all of them
+        return found
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the subcommand that is called, and what is left for it."""
         name, found, rest = super().resolve_command(ctx, args)
@@ -86,8 +103,8 @@ app = typer.Typer(
     name="gapsl",
     cls=LazyGroup,
     help="Parallel split learning on devices whose data differ: train GAPSL and its rivals, compare them.",
-    epilog="Exit codes: 0 done, 1 a bug of ours, 2 bad input, 3 training stopped (no finite gradients), "
-    "4 unavailable (nobody there, no room on the disk: try again later), 130 Ctrl-C, 143 SIGTERM.",
+    epilog="Exit codes: 0 done, 1 internal error, 2 bad input, 3 training stopped (no finite gradients), "
+    "4 outage (nobody there, port in use, disk full: try again later), 130 Ctrl-C, 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,

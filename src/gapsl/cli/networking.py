@@ -17,7 +17,7 @@ Certs = Annotated[Path | None, typer.Option(help="The folder with the certificat
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, also beyond this machine: anybody may listen in.")
 ]
-LogFormat = Annotated[str, typer.Option("--log", help="text, or json: one object a line.")]
+LogFormat = Annotated[str, typer.Option("--log", help="text, or json: one object per line.")]
 Names = Annotated[
     str | None, typer.Option(help="The devices, separated by commas; default: device-0, device-1, ...")
 ]

@@ -71,7 +71,7 @@ Assignments = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. gapsl.eta=0.3; may be repeated."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one a core.")
+    int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one per core.")
 ]
 
 
@@ -94,7 +94,7 @@ Plugins = Annotated[
         help="Your own methods, models, datasets or observers; may be repeated. It runs, so trust it.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
 
 
 def guarded(function: Function) -> Function:

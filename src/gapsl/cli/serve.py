@@ -17,7 +17,7 @@ from gapsl.run.served_run import served_settings
 
 EPILOG = (
     "Example: gapsl serve --config run.yaml --out runs/fleet, and on each device: gapsl join --server "
-    "HOST:7443 --name device-0. Stop or kill it: the same command goes on. See docs/network.md."
+    "HOST:7443 --name device-0. Stop or kill it; run the same command to continue. See docs/network.md."
 )
 
 
@@ -75,7 +75,7 @@ def serve(
             stop=lambda: interrupt.asked,
         )
     if result is None:
-        log.info("stopped; the same command goes on")
+        log.info("stopped; run the same command to continue")
         raise typer.Exit(interrupt.exit_code)
     if log_format == "text":  # whoever reads JSON reads the result from its file
         print_results([result])

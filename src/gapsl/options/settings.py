@@ -22,9 +22,7 @@ class OptionSettings(DeviceConfig):
     calibration: Literal["none", "prior"] = Field(
         "none", description="prior: take each device's label frequencies out of its loss"
     )
-    calibration_tau: float = Field(
-        1.0, ge=0, description="how much of them: 0 nothing, 1 all"
-    )
+    calibration_tau: float = Field(1.0, ge=0, description="how much of them: 0 nothing, 1 all")
     calibration_counts: Literal["declared", "seen"] = Field(
         "declared", description="frequencies as devices declare them, or counted from the labels they send"
     )
