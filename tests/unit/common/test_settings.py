@@ -44,7 +44,7 @@ def test_the_network_is_held_to_the_same():
 
 
 def test_a_learning_rate_without_an_optimizer_says_where_it_belongs():
-    with pytest.raises(InputError, match="server_optimizer.lr; both at once: --lr 0.1"):
+    with pytest.raises(InputError, match=r"server_optimizer.lr; both at once: --lr 0.1"):
         make_config({"lr": 0.1})
 
 
