@@ -40,14 +40,14 @@ from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.device.agent import Agent
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.channel import PROTOCOL
+from gapsl.network.protocol.channel import PROTOCOL, TRAINING
 from gapsl.network.protocol.contract import TensorContract
-from gapsl.network.protocol.settings import make_network
+from gapsl.network.protocol.settings import RoundPolicy, make_network
+from gapsl.network.server.dispatcher import Dispatcher
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import Roster
-from gapsl.network.server.round_policy import RoundPolicy
-from gapsl.network.server.service import Service, start_service
+from gapsl.network.server.service import Roster, Service
 from gapsl.network.server.session import Inbox
+from gapsl.network.serving import Serving
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.credentials import device_credentials, server_credentials
 from gapsl.run.api import compose
@@ -166,15 +166,9 @@ def stream(certs: Path | None) -> Callable[[], None]:
     inbox: Inbox = Inbox()
     roster = Roster(("echo",), inbox)
     agreed = TensorContract(wire.FLOAT32, (SIZE // 4,), 1, 1, 1)
-    fleet = RemoteFleet(
-        roster,
-        agreed,
-        FleetState(None, ("echo",)),
-        policy=RoundPolicy(),
-        total_rounds=1,
-        merges=False,
-        patience=60,
-    )
+    state = FleetState(None, ("echo",))
+    dispatcher = Dispatcher(roster, state, agreed, policy=RoundPolicy(), total_rounds=1, patience=60)
+    fleet = RemoteFleet(dispatcher, merges=False)
 
     def welcome(device: int) -> wire.Welcome:
         return wire.Welcome(
@@ -182,9 +176,10 @@ def stream(certs: Path | None) -> Callable[[], None]:
         )
 
     credentials: grpc.ServerCredentials | None = None if certs is None else server_credentials(certs)
-    serving = start_service(Service(roster, welcome, lambda context: None), "localhost:0", 1, credentials)
+    service = Service(roster, welcome, lambda context: None)
+    serving = Serving(TRAINING, "Join", service.join, "localhost:0", 1, credentials)
     another("echo", serving.port, certs or "")
-    fleet.gather()
+    dispatcher.gather()
     fleet.load(Path(), 0)
     gradient = Reply(torch.randn(1, SIZE // 4))
     rounds = iter(range(1, 1_000_000))

@@ -42,6 +42,7 @@ from typing import Any
 
 import grpc
 
+from gapsl.common import tensors
 from gapsl.fleets.local import LocalFleet
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.device import agent, store
@@ -50,7 +51,7 @@ from gapsl.network.parameter_server import service as parameters
 from gapsl.network.parameter_server.store import Transfer, Transfers
 from gapsl.network.protocol import framing
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server import roster
+from gapsl.network.server import service as training
 from gapsl.network.server.service import Service
 from gapsl.run.folder import RunFolder
 
@@ -124,7 +125,7 @@ def cut_links() -> None:
 def install(environment: Mapping[str, str]) -> None:
     """Prepare this process for what the environment says shall happen to it."""
     if JOINS in environment:
-        roster.MOST_JOINS = int(environment[JOINS])
+        training.MOST_JOINS = int(environment[JOINS])
     if FAULT in environment:
         fault = parse(environment[FAULT], Path(environment[MARKER]))
         assert framing.parts.__defaults__ == (framing.PART_SIZE,)
@@ -215,7 +216,7 @@ def device_applies(fault: Fault) -> None:
 
 
 def device_stores(fault: Fault) -> None:
-    write, save_file = store.Store.write, found(store, "save_file")
+    write, save_file = store.Store.write, found(tensors, "save_file")
     writing: list[int] = []
 
     def watching(self: store.Store, round: int, *args: Any) -> None:
@@ -223,15 +224,15 @@ def device_stores(fault: Fault) -> None:
         write(self, round, *args)
         writing.pop()
 
-    def halfway(tensors: Any, path: Path, *args: Any, **more: Any) -> None:
-        save_file(tensors, path, *args, **more)
+    def halfway(stored: Any, path: Path, *args: Any, **more: Any) -> None:
+        save_file(stored, path, *args, **more)
         if writing:
             os.truncate(path, path.stat().st_size // 2)
             fault.reach("checkpoint", writing[-1])
-            save_file(tensors, path, *args, **more)
+            save_file(stored, path, *args, **more)
 
     replace(store.Store, "write", watching)
-    replace(store, "save_file", halfway)
+    replace(tensors, "save_file", halfway)
 
 
 # --- moments of a run, wherever its devices are
@@ -311,7 +312,7 @@ AT = threading.local()
 
 
 def parameters_receive(fault: Fault) -> None:
-    opened, received = Transfers.open, parameters.received
+    opened, received = Transfers.open, parameters.brought
 
     def noting(self: Transfers, run: str, transfer: str, *args: Any) -> Transfer:
         AT.round = int(transfer.split("-")[1])
@@ -321,7 +322,7 @@ def parameters_receive(fault: Fault) -> None:
         return received(slowly(stream, "receiving", fault), *args)
 
     replace(Transfers, "open", noting)
-    replace(parameters, "received", watching)
+    replace(parameters, "brought", watching)
 
 
 def slowly(messages: Iterable[Any], moment: str, fault: Fault) -> Iterator[Any]:

@@ -13,11 +13,12 @@ from authorities import LONG_AGO, expired_device, pair_of
 from cryptography import x509
 
 from gapsl.common.errors import InputError
+from gapsl.network.protocol.errors import WireError
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.certificates import JOINING, Pair, new_ca, new_device, new_leaf, new_server
 from gapsl.network.tls.credentials import channel_credentials, device_credentials, server_credentials
 from gapsl.network.tls.names import Files, authority_files
-from gapsl.network.tls.peers import Peers, Unidentified
+from gapsl.network.tls.peers import Peers
 
 REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)
 
@@ -42,7 +43,7 @@ def serving(credentials: grpc.ServerCredentials, peers: Peers, host: str = "loca
     def who(request: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             return peers.identify(context.auth_context()).encode() + b" " + request
-        except Unidentified as error:
+        except WireError as error:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
 
     class Handler(grpc.GenericRpcHandler):

@@ -238,7 +238,7 @@ def test_labels_that_stay_on_the_device_are_never_sent(
             heard.append(read(data))
         return message
 
-    from gapsl.network.protocol.serialization import deserialize
+    from gapsl.network.protocol.framing import deserialize
     from gapsl.network.server import session
 
     monkeypatch.setattr(session, "deserialize", listened)

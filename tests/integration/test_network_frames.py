@@ -24,12 +24,11 @@ from hypothesis import strategies as st
 from network import channel_to, hello
 from processes import Launcher, memory_of, records_of, rounds_done, weights_of
 
-from gapsl.network.device.agent import commands
 from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.device.member import Member
 from gapsl.network.device.store import Store
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.serialization import serialize
+from gapsl.network.protocol.framing import received, serialize
 
 LAST = "device-2"  # the one that visitors say they are
 GROWTH = 24 << 20  # bytes that the server's memory may grow by; mistakes announce up to 2**63
@@ -227,12 +226,11 @@ class Visitors:
                 self._note(wire.ToDevice.FromString(data))
                 yield data
 
-        def expected(command: wire.ToDevice) -> Any:
-            assert member is not None
-            return member.expected(command)
+        def announced(command: wire.ToDevice) -> Any:
+            return None if member is None else member.announced(command)
 
         try:
-            for command, tensor in commands(heard(), expected):
+            for command, tensor in received(wire.ToDevice, heard(), announced):
                 kind = command.WhichOneof("message")
                 if kind == "welcome":
                     member = self._member(command.welcome)

@@ -14,7 +14,7 @@ import pytest
 from fleet import PARAMETERS, SERVER, Fleet, free_port
 from processes import ENVIRONMENT, Launcher, records_of, rounds_done, wait_until, weights_of
 
-from gapsl.run.checkpoint import round_of
+from gapsl.common.tensors import Rounds
 from gapsl.run.records import RoundRecord
 
 
@@ -299,7 +299,7 @@ def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_pat
         fleet.kill(SERVER)
         for name in fleet.devices:
             fleet.kill(name)
-        newest = max(round_of(path) for path in (fleet.run / "checkpoints").glob("round-*"))
+        newest = max(Rounds(fleet.run / "checkpoints").found())
         shutil.copytree(fleet.run, tmp_path / "elsewhere" / "run")
         shutil.rmtree(fleet.run)
         fleet.run, fleet.port = tmp_path / "elsewhere" / "run", free_port()

@@ -21,8 +21,7 @@ from processes import Launcher, memory_of, wait_until, weights_of
 import gapsl
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server import roster
-from gapsl.network.server.security import identify_by
+from gapsl.network.server import service as training
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.certificates import Pair, new_ca, new_device
 from gapsl.network.tls.credentials import device_credentials, server_credentials
@@ -65,7 +64,7 @@ class Guarded:
         self.serving = {
             "devices": self.devices,
             "credentials": server_credentials(self.folder),
-            "identify": identify_by(Peers(self.folder)),
+            "identify": Peers(self.folder).caller,
         }
 
     def device(self, name: str) -> grpc.ChannelCredentials:
@@ -76,7 +75,7 @@ class Guarded:
         """Return what the parameter server is served with."""
         return {
             "credentials": server_credentials(self.folder, "parameter-server"),
-            "identify": identify_by(Peers(self.folder)),
+            "identify": Peers(self.folder).caller,
         }
 
 
@@ -315,8 +314,8 @@ def test_ten_thousand_bad_frames_do_not_harm_the_parameter_server(cli: Launcher,
 def test_a_device_that_joins_over_and_over_is_told_to_wait_and_is_welcome_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "MOST_JOINS", 5)
-    monkeypatch.setattr(roster, "JOINS_SECONDS", 60.0)
+    monkeypatch.setattr(training, "MOST_JOINS", 5)
+    monkeypatch.setattr(training, "JOINS_SECONDS", 60.0)
     config = compose(words={**SMALL, "method": "psl"})
     served = Served(config, tmp_path)
     with channel_to(served.port) as channel:
@@ -324,7 +323,7 @@ def test_a_device_that_joins_over_and_over_is_told_to_wait_and_is_welcome_later(
         last = said[-1].refusal
         assert last.reason == wire.TOO_OFTEN and "'device-2' joins too often" in last.message
         assert refusal(channel, [hello("device-1"), b"\xff"])[0] == "MALFORMED", "others are not meant"
-    monkeypatch.setattr(roster, "JOINS_SECONDS", 0.0)  # later
+    monkeypatch.setattr(training, "JOINS_SECONDS", 0.0)  # later
     served.devices.start(served.port, *NAMES)
     assert served.result().final.weights_sha256 == gapsl.train(config).final.weights_sha256
 

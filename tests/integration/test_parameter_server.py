@@ -29,9 +29,8 @@ from gapsl.network.parameter_server.client import ParameterClient, TurnedAway
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import parts
-from gapsl.network.protocol.serialization import serialize
-from gapsl.network.server.service import SPARE
+from gapsl.network.protocol.framing import parts, serialize
+from gapsl.network.serving import SPARE
 from gapsl.network.tls.authority import Authority
 from gapsl.run.api import compose
 
@@ -182,7 +181,8 @@ def test_a_half_of_another_model_is_named_and_ends_nobody_and_the_right_one_is_s
     for visit in (*honest, odd):
         wait_until(lambda visit=visit: visit.said, "a word")  # type: ignore[misc]
         assert (
-            "halves of different models cannot be averaged; not like most others: device 2" in visit.said[0]
+            "client-side models of different shapes cannot be averaged; not like most others: device 2"
+            in visit.said[0]
         )
         assert not visit.over
     odd.give_up()
@@ -195,8 +195,8 @@ def test_a_half_of_another_model_is_named_and_ends_nobody_and_the_right_one_is_s
     ("handed_on", "why"),
     [
         (half(0, width=7), "dimension 0 is 7 where 4 was agreed"),
-        ({**half(0), "more": torch.ones(1)}, "the mean has a tensor that the half does not have"),
-        ({"norm.count": torch.tensor(0)}, "the mean has 1 of the half's 2 tensors"),
+        ({**half(0), "more": torch.ones(1)}, "the mean has a tensor that the model does not have"),
+        ({"norm.count": torch.tensor(0)}, "the mean has 1 of the model's 2 tensors"),
     ],
     ids=["another shape", "more", "less"],
 )
@@ -245,8 +245,8 @@ def test_what_is_no_tensor_of_a_half_is_refused_in_words(place: Place, tensor: b
 
 def test_names_are_part_of_what_a_half_may_have() -> None:
     names = (named(f"{number:0256d}", 0) for number in range(100))
-    with pytest.raises(WireError, match="a half of more than 10240 bytes") as refused:
-        parameters.received(names, 100, 10240)
+    with pytest.raises(WireError, match="a client-side model of more than 10240 bytes") as refused:
+        parameters.brought(names, 100, 10240)
     assert refused.value.reason == wire.TOO_MUCH
 
 
@@ -354,7 +354,7 @@ def test_a_device_that_cannot_share_its_half_says_why_at_once_and_then_from_time
     begun = time.monotonic()
     visit = Visit(address, 0, half(0), EQUAL, "run")
     wait_until(lambda: visit.said, "a word", deadline=10)
-    assert visit.said[0].startswith(f"cannot share the half at the parameter server {address} (")
+    assert visit.said[0].startswith(f"cannot share the client-side model at the parameter server {address} (")
     assert visit.said[0].endswith("); trying on") and "refused" in visit.said[0]
     wait_until(lambda: len(visit.said) > 1, "another word", deadline=20)
     assert time.monotonic() - begun >= 2.0
@@ -427,7 +427,7 @@ def test_a_device_of_this_machine_does_not_send_its_half_elsewhere_in_plain_text
     joining = partial(join, server=f"localhost:{served.port}", name=["device-0"], state=tmp_path / "state")
     with pytest.raises(InputError, match=f"that the server names: {ELSEWHERE} is reached over TLS"):
         joining()
-    with pytest.raises(InputError, match=f"the server names {ELSEWHERE} as .* not localhost:7444: no half"):
+    with pytest.raises(InputError, match=f"the server names {ELSEWHERE} as .* not localhost:7444: no model"):
         joining(insecure=True, parameter_server="localhost:7444")
     asked.set()
     wait_until(lambda: not served.running, "the end of the server")

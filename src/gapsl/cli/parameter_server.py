@@ -17,7 +17,7 @@ from gapsl.common.interrupt import Interrupt
 from gapsl.network.parameter_server.service import ParameterService, serve_parameters
 from gapsl.network.parameter_server.store import Transfers
 from gapsl.network.protocol.settings import check_names
-from gapsl.network.server.security import server_security
+from gapsl.network.serving import server_security
 
 EPILOG = (
     "Example: gapsl parameter-server --names camera-1,camera-2 --listen 0.0.0.0:7444, and gapsl serve "

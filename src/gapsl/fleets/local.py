@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.fleets.base import Split, Traffic, Whose
-from gapsl.models.half import average, model_bytes, read_tensors, weights_of, write_tensors
+from gapsl.models.half import average, model_bytes, weights_of
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
@@ -25,7 +26,7 @@ class LocalFleet:
     streams, and the strategy sorts what arrives by device.
     """
 
-    merges = True  # halves, and not heads
+    merges = True  # client-side models, and not heads
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class LocalFleet:
             self._devices[id].backward(round, reply)
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Average the halves and give the result to every device."""
+        """Average the client-side models and give the result to every device."""
         merged = self._merged(weights)
         for id, device in self._devices.items():
             size = model_bytes(device.half.model)
@@ -70,7 +71,7 @@ class LocalFleet:
         self._count(target, received=model_bytes(giver))
 
     def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
-        """Run an evaluation set through one half."""
+        """Run an evaluation set through one client-side model."""
         device = self._devices[whose if isinstance(whose, int) else min(whose)]
         model = device.half.model
         if not isinstance(whose, int):
@@ -103,21 +104,21 @@ class LocalFleet:
         return device
 
     def drifts(self) -> Mapping[int, float]:
-        """Return how far every half is from its start."""
+        """Return how far every client-side model is from its start."""
         return {id: device.drift() for id, device in self._devices.items()}
 
     def save(self, folder: Path, round: int) -> None:
-        """Write a file a device."""
+        """Write a file for each device."""
         for id, device in self._devices.items():
             write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
 
     def load(self, folder: Path, round: int) -> None:
-        """Read a file a device."""
+        """Read the file of each device."""
         for id, device in self._devices.items():
             device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))
 
     def digests(self) -> Mapping[int, str]:
-        """Return the SHA-256 of every half."""
+        """Return the SHA-256 of every client-side model."""
         return {id: device.digest() for id, device in self._devices.items()}
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:

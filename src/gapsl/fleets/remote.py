@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,13 +15,9 @@ from gapsl.fleets.base import Away, FleetEvents, Split, Traffic, Whose
 from gapsl.models.half import all_finite
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
-from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.framing import TensorSpec
 from gapsl.network.server.device_link import late
 from gapsl.network.server.dispatcher import SLOW, Dispatcher
-from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import Roster
-from gapsl.network.server.round_policy import RoundPolicy
 from gapsl.network.server.session import Answered, ExpectedAnswer
 
 OWN_TESTS = 12  # times what a batch has under a deadline: for all of a device's own test samples
@@ -36,53 +31,28 @@ class RemoteFleet:
 
     def __init__(
         self,
-        roster: Roster,
-        contract: TensorContract,
-        state: FleetState,
+        dispatcher: Dispatcher,
         *,
-        policy: RoundPolicy,
-        total_rounds: int,
         merges: bool,
-        patience: float,
-        half_bytes: int = 0,
+        model_bytes: int = 0,
         sizes: Mapping[wire.Evaluate.Set, int] | None = None,
         sets: Mapping[wire.Evaluate.Set, EvaluationInputs] | None = None,
         where: torch.device = CPU,
         layout: torch.memory_format = torch.contiguous_format,
-        stop: Callable[[], bool] = lambda: False,
-        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._contract, self._state, self._policy = contract, state, policy
-        self.merges, self._half_bytes = merges, half_bytes
+        self.dispatcher, self._contract, self._links = dispatcher, dispatcher.contract, dispatcher.links
+        self.merges, self._model_bytes = merges, model_bytes
         # Evaluation sets that devices with their own data do not have, and the sizes of all common ones.
         self.own_tests, self._sets, self._sizes = sets is not None, sets or {}, sizes or {}
-        self._where, self._layout, self._tell = where, layout, tell
-        rows, secret = contract.rows - contract.probes, bool(contract.features)
-        check = partial(state.check, classes=contract.classes, samples=rows, secret=secret)
-        self.dispatcher = Dispatcher(
-            roster.names,
-            roster.inbox,
-            state,
-            check,
-            policy=policy,
-            total_rounds=total_rounds,
-            patience=patience,
-            stop=stop,
-            tell=tell,
-            uploaded=lambda device, size: self.traffic.add(device, sent=size),
-        )
-        self._links, self.departures = self.dispatcher.links, self.dispatcher.departures
+        self._where, self._layout = where, layout
         self.traffic = Traffic(dict.fromkeys(self._links, 0), dict.fromkeys(self._links, 0))
+        dispatcher.uploaded = lambda device, size: self.traffic.add(device, sent=size)
         self._transfers = 0
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
         """What devices said of their data."""
-        return self._state.devices
-
-    def gather(self) -> None:
-        """Wait until every device has said what it has."""
-        self.dispatcher.gather()
+        return self.dispatcher.state.devices
 
     def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's rounds that everybody has who is waited for."""
@@ -100,9 +70,13 @@ class RemoteFleet:
         probes = self._contract.probes if labels else 0
         due = ExpectedAnswer("upload", (round, exchange.turn), self._contract.upload(), labels, probes)
         for event in self.dispatcher.exchange(exchange.devices, forward, due):
+            device = event.session.device
+            self._links[device].turn = exchange.turn
             if not exchange.learn:
-                self._reply(event.session.device, wire.Backward(round=round, turn=exchange.turn))
-            yield self._upload(event)
+                self._reply(device, wire.Backward(round=round, turn=exchange.turn))
+            assert event.tensor is not None
+            activations, own = self._placed(event.tensor), labels_of(event).to(self._where)
+            yield Upload.unpack(device, round, exchange.turn, activations, own, self._contract.probes)
 
     def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
         """Send each device its gradient."""
@@ -127,18 +101,18 @@ class RemoteFleet:
         return {device for _, device in self.dispatcher.absent}
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Let the devices average their halves at the parameter server."""
+        """Let the devices average their client-side models at the parameter server."""
         self.dispatcher.rollbacks.averaging()
         self._share(weights, keep=self._links)
         for device in self._links:
-            sent = self._half_bytes if device in weights else 0
-            self.traffic.add(device, sent=sent, received=self._half_bytes)
+            sent = self._model_bytes if device in weights else 0
+            self.traffic.add(device, sent=sent, received=self._model_bytes)
 
     def hand_over(self, source: int, target: int) -> None:
-        """Let a device pass its half on, through the parameter server."""
+        """Let a device pass its client-side model on, through the parameter server."""
         self._share({source: 1.0}, keep=[target])
-        self.traffic.add(source, sent=self._half_bytes)
-        self.traffic.add(target, received=self._half_bytes)
+        self.traffic.add(source, sent=self._model_bytes)
+        self.traffic.add(target, received=self._model_bytes)
 
     def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Let a device run an evaluation set to the cut, batch by batch."""
@@ -147,8 +121,7 @@ class RemoteFleet:
 
     def evaluate_own(self, device: int, whose: Whose) -> Iterator[tuple[Tensor, Tensor]]:
         """Let a device run its own test samples to the cut, batch by batch."""
-        for activations, labels in self._evaluated(wire.Evaluate.OWN, device, whose):
-            yield activations, labels if labels is not None else torch.zeros(0, dtype=torch.int64)
+        return self._evaluated(wire.Evaluate.OWN, device, whose)
 
     @property
     def label_private(self) -> bool:
@@ -196,11 +169,11 @@ class RemoteFleet:
         return answers[0] if answers else None, header.bytes
 
     def drifts(self) -> Mapping[int, float]:
-        """Ask the devices how far their halves are from their start."""
+        """Ask the devices how far their client-side models are from their start."""
         return {device: status.drift for device, status in self._statuses()}
 
     def digests(self) -> Mapping[int, str]:
-        """Ask the devices for the SHA-256 of their halves."""
+        """Ask the devices for the SHA-256 of their client-side models."""
         back = self.dispatcher.rollbacks.devices  # their state is older than the last record
         return {device: status.sha256 for device, status in self._statuses() if device not in back}
 
@@ -208,7 +181,7 @@ class RemoteFleet:
         """Let the devices store their state, where they are."""
         if round == 0:  # anybody can go back to the start
             return
-        stored = wire.Stored(round=round, generation=self._state.generations.current)
+        stored = wire.Stored(round=round, generation=self.dispatcher.state.generations.current)
         # A device that has gone back since the last record keeps what it went back to.
         current = [device for device in self._links if device not in self.dispatcher.rollbacks.devices]
         save = wire.ToDevice(save=wire.Save(round=round))
@@ -220,7 +193,7 @@ class RemoteFleet:
     def checkpoint_written(self, round: int) -> None:
         """Write down that there is a checkpoint, to notice if it is lost."""
         if round:
-            self._state.checkpoint_written(round)
+            self.dispatcher.state.checkpoint_written(round)
 
     def drain_events(self) -> FleetEvents:
         """Return who was missing, and who went back to an earlier state of its own."""
@@ -232,27 +205,26 @@ class RemoteFleet:
 
     def _evaluated(
         self, what: wire.Evaluate.Set, device: int, whose: Whose
-    ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        lent = whose != device
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        link, policy, rows = self._links[device], self.dispatcher.policy, self._contract.evaluation_rows
+        lent, own = whose != device, what == wire.Evaluate.OWN
         if lent:
             self._share({whose: 1.0} if isinstance(whose, int) else whose, lend=device)
-        self.dispatcher.wait(lambda: any(link.session is not None for link in self._links.values()))
-        ready = self._links[device].ready
-        if ready is None:  # it has not come back since the server was started again
+        self.dispatcher.wait(lambda: any(other.session is not None for other in self._links.values()))
+        if link.ready is None:  # it has not come back since the server was started again
             raise self._away(device)
-        size = ready.test_samples if what == wire.Evaluate.OWN else self._sizes[what]
-        labels = self._contract.labels if what == wire.Evaluate.OWN else range(0)
+        size = link.ready.test_samples if own else self._sizes[what]
+        labels = self._contract.labels if own else range(0)
         given = self._sets[what]() if what in self._sets else None
-        rows = self._contract.evaluation_rows
         # How many of its own there are is the device's word: under a deadline there is an end to them, too.
-        limited = what == wire.Evaluate.OWN and not self._policy.waits_for_all
-        until = time.monotonic() + OWN_TESTS * max(self._policy.seconds, SLOW) if limited else math.inf
+        limited = own and not policy.waits_for_all
+        until = time.monotonic() + OWN_TESTS * max(policy.seconds, SLOW) if limited else math.inf
         for batch, first in enumerate(range(0, max(size, 1), rows)):
             evaluate = wire.Evaluate(set=what, batch=batch, shared=lent)
             payload: Sequence[memoryview] = ()
             if given is not None:
                 inputs = next(given)
-                if (what, batch) not in self._links[device].has:
+                if (what, batch) not in link.has:
                     header, payload = describe(inputs, wire.PLAIN)
                     evaluate.inputs.CopyFrom(header)
             due = ExpectedAnswer("scored", (batch,), self._contract.scored(min(rows, size - first)), labels)
@@ -260,10 +232,10 @@ class RemoteFleet:
             answers = self.dispatcher.ask([device], message, due, payload, needed=lent)
             if not answers or answers[0].tensor is None:
                 raise self._away(device)
-            self._links[device].has.add((what, batch))
-            yield self._placed(answers[0].tensor), answers[0].labels
+            link.has.add((what, batch))
+            yield self._placed(answers[0].tensor), labels_of(answers[0])
             if time.monotonic() > until:
-                self._tell(f"{self._links[device].name} is tested with the first {batch + 1} batches alone")
+                self.dispatcher.tell(f"{link.name} is tested with the first {batch + 1} batches alone")
                 return
 
     def _away(self, device: int) -> Away:
@@ -276,9 +248,9 @@ class RemoteFleet:
     def _share(
         self, weights: Mapping[int, float], *, keep: Collection[int] = (), lend: int | None = None
     ) -> None:
-        """Let devices average halves."""
+        """Let devices average client-side models."""
         self._transfers += 1
-        name = f"{self._state.generations.current:x}-{self.dispatcher.round}-{self._transfers}"
+        name = f"{self.dispatcher.state.generations.current:x}-{self.dispatcher.round}-{self._transfers}"
 
         def share(device: int) -> wire.ToDevice:
             kept, fetched = device in keep, device in keep or device == lend
@@ -287,15 +259,12 @@ class RemoteFleet:
         taking_part = sorted({*weights, *keep, *(() if lend is None else (lend,))})
         self.dispatcher.ask(taking_part, share, ExpectedAnswer("done"), needed=True)
 
-    def _upload(self, event: Answered) -> Upload:
-        assert isinstance(event.answer, wire.Upload) and event.tensor is not None
-        device, answer = event.session.device, event.answer
-        self._links[device].turn = answer.turn
-        labels = event.labels if event.labels is not None else torch.zeros(0, dtype=torch.int64)
-        activations, labels = self._placed(event.tensor), labels.to(self._where)
-        return Upload.unpack(device, answer.round, answer.turn, activations, labels, self._contract.probes)
-
     def _placed(self, tensor: Tensor) -> Tensor:
         """Return what arrived where the server computes, in its memory order."""
         tensor = tensor.to(self._where)
         return tensor.contiguous(memory_format=self._layout) if tensor.dim() == 4 else tensor
+
+
+def labels_of(event: Answered) -> Tensor:
+    """Return the labels of an answer, none where they stay with the devices."""
+    return torch.zeros(0, dtype=torch.int64) if event.labels is None else event.labels

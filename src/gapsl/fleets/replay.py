@@ -41,7 +41,7 @@ class ReplayFleet(LocalFleet):
         return super().collect(round, replace(exchange, devices=there))
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Average halves as they were then."""
+        """Average client-side models as they were then."""
         self._go_back(self._happened.get(self._round, FleetEvents()).restored_between)
         super().average(weights)
 
@@ -56,7 +56,7 @@ class ReplayFleet(LocalFleet):
         return FleetEvents()
 
     def digests(self) -> Mapping[int, str]:
-        """Return the SHA-256 of the halves that were in the digest."""
+        """Return the SHA-256 of the client-side models that were in the digest."""
         return {id: found for id, found in super().digests().items() if id not in self._unheard}
 
     def _go_back(self, where: Mapping[int, int]) -> None:

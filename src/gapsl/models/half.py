@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from gapsl.common.errors import InputError
+from gapsl.common import tensors
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 Rate = Callable[[int], float]
@@ -107,11 +103,7 @@ def average(models: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
 
 def digest(model: nn.Module) -> str:
     """Return the SHA-256 of a model's weights and buffers, names and shapes included."""
-    sha = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        sha.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
-        sha.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
+    return tensors.digest(model.state_dict())
 
 
 def all_finite(*tensors: Tensor) -> bool:
@@ -119,22 +111,3 @@ def all_finite(*tensors: Tensor) -> bool:
     # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
     # large numbers may overflow by itself, and then each has to be looked at.
     return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a safetensors file; tied ones are written once each."""
-    seen: set[int] = set()
-    stored = {}
-    for name, value in tensors.items():
-        tied = value.numel() > 0 and value.data_ptr() in seen
-        seen.add(value.data_ptr())
-        stored[name] = value.cpu().clone() if tied else value.cpu().contiguous()
-    save_file(stored, path)
-
-
-def read_tensors(path: Path, where: torch.device) -> dict[str, Tensor]:
-    """Read a safetensors file."""
-    try:
-        return load_file(path, device=str(where))
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}; put it back from a copy") from None

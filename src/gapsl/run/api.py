@@ -8,16 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
+from gapsl.common.tensors import read_tensors
 from gapsl.data.download import Progress
 from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
-from gapsl.models.half import read_tensors
 from gapsl.run.build import Parts, make_fleet, make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, make_config, merge, preset, read_yaml
@@ -139,8 +138,8 @@ def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
     found = Checkpoints(folder.checkpoints, run="", keep=1).found()
     if not found:
         raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {folder.quoted}")
-    files = sorted(found[-1].glob("*.safetensors"))
-    stored = {path.stem: read_tensors(path, torch.device("cpu")) for path in files}
+    files = sorted(found[max(found)].glob("*.safetensors"))
+    stored = {path.stem: read_tensors(path) for path in files}
     return {
         half: {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         for half, tensors in stored.items()

@@ -9,7 +9,7 @@ from typing import Any
 from gapsl.common.errors import InputError, Rewind
 from gapsl.fleets.base import Fleet, OwnCheckpoints
 from gapsl.methods.base import Strategy
-from gapsl.run.checkpoint import Checkpoint, Checkpoints, round_of, way_out
+from gapsl.run.checkpoint import Checkpoint, Checkpoints, way_out
 from gapsl.run.recorder import Recorder
 from gapsl.run.records import Evaluation
 
@@ -46,8 +46,8 @@ class Recovery:
     @property
     def newest(self) -> str:
         """The newest checkpoint's folder, for messages."""
-        found = self._checkpoints.found() if self._checkpoints is not None else []
-        return str(found[-1]) if found else "none"
+        found = self._checkpoints.found() if self._checkpoints is not None else {}
+        return str(found[max(found)]) if found else "none"
 
     def store(self) -> None:
         """Store the state after the last round, unless that is done."""
@@ -68,8 +68,7 @@ class Recovery:
     def go_back(self, why: str) -> None:
         """Go back to the newest checkpoint that every device has, too."""
         while True:
-            found = self._checkpoints.found() if self._checkpoints is not None else []
-            stored = {round_of(path): path for path in found}
+            stored = self._checkpoints.found() if self._checkpoints is not None else {}
             common = self._common(stored)
             if common is None or self._checkpoints is None:
                 raise InputError(
@@ -80,7 +79,7 @@ class Recovery:
                 back = f"going back from round {reached} to" if reached > common else "from"
                 self._recorder.warn(f"{why}: {back} the checkpoint of round {common}")
             try:
-                checkpoint = self._checkpoints.read(stored[common])
+                checkpoint = self._checkpoints.read(common)
                 self._checkpoints.forget_after(common)  # before the records: none is newer than they are
                 self._restore(checkpoint)
                 return

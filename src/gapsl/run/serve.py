@@ -19,12 +19,12 @@ from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import TRAINING
 from gapsl.network.protocol.settings import Network
-from gapsl.network.server.event_queue import listing
-from gapsl.network.server.roster import Roster
-from gapsl.network.server.security import server_security
-from gapsl.network.server.service import Identify, Service, Serving, start_service
+from gapsl.network.server.device_link import listing
+from gapsl.network.server.service import Roster, Service
 from gapsl.network.server.session import Heard, Inbox
+from gapsl.network.serving import Identify, Serving, server_security
 from gapsl.run.api import told_apart
 from gapsl.run.build import make_parts, make_training
 from gapsl.run.config import Config
@@ -193,7 +193,7 @@ class Server:
         metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
         self._listen(Service(self._roster, partial(addressed, welcome), listening.identify))
         write_network(folder, self._network)  # of which some may have changed, and now stays
-        fleet.gather()
+        fleet.dispatcher.gather()
         by_name = make_observers(self._config.observer_names, folder.path)
         return make_training(
             parts,
@@ -207,7 +207,7 @@ class Server:
     def _measured(self, fleet: RemoteFleet) -> list[Observer]:
         if not self._listening.metrics:
             return []
-        metrics = Metrics(self._roster.names, self._roster.connected, lambda: fleet.departures)
+        metrics = Metrics(self._roster.names, self._roster.connected, lambda: fleet.dispatcher.departures)
         port = metrics.serve(self._listening.metrics)
         self._listening.tell(f"metrics on port {port}")
         return [metrics]
@@ -242,6 +242,6 @@ class Server:
     def _listen(self, service: Service) -> None:
         listening = self._listening
         self._service = service
-        names, credentials = self._roster.names, listening.credentials
-        self._serving = start_service(service, listening.address, len(names), credentials)
+        streams, credentials = len(self._roster.names), listening.credentials
+        self._serving = Serving(TRAINING, "Join", service.join, listening.address, streams, credentials)
         listening.started(self._serving.port)

@@ -16,8 +16,9 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PROTOCOL
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import CODECS, COMPRESSIONS, Network
+from gapsl.network.server.dispatcher import Dispatcher
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import Roster
+from gapsl.network.server.service import Roster
 from gapsl.run.build import Parts
 from gapsl.run.folder import RunFolder
 from gapsl.run.served_run import run_name
@@ -35,21 +36,24 @@ def make_remote_fleet(
     """Return a fleet that nobody has joined yet, and what those are told who join."""
     cut, features = shapes_at_cut(parts)
     welcome = make_welcome(parts, network, run_name(folder), features)
-    fleet = RemoteFleet(
+    dispatcher = Dispatcher(
         roster,
-        TensorContract.of(welcome, parts.config, cut),
         FleetState(folder.fleet_file, roster.names, known_labels(parts)),
+        TensorContract.of(welcome, parts.config, cut),
         policy=network.round_policy(),
         total_rounds=parts.total_rounds,
+        patience=network.patience,
+        stop=stop,
+        tell=tell,
+    )
+    fleet = RemoteFleet(
+        dispatcher,
         merges=bool(network.parameter_server),
-        half_bytes=model_bytes(parts.halves.device),
+        model_bytes=model_bytes(parts.halves.device),
         sizes=common_sizes(parts),
         sets=public_sets(parts) if network.data == "own" else None,
         where=parts.where,
         layout=LAYOUTS[parts.config.layout],
-        patience=network.patience,
-        stop=stop,
-        tell=tell,
     )
     return fleet, welcome
 

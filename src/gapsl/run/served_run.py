@@ -12,12 +12,12 @@ import yaml
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
+from gapsl.common.tensors import Rounds
 from gapsl.network.protocol.settings import Network, make_network
 from gapsl.network.server.fleet_state import last_checkpoint_of
-from gapsl.network.tls.security import check_address
+from gapsl.network.tls.credentials import check_address
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.run.api import compose
-from gapsl.run.checkpoint import Checkpoints, round_of
 from gapsl.run.config import INCIDENTAL, Config, differing, merge, read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import check_observers
@@ -89,7 +89,7 @@ def refuse_incomplete(folder: RunFolder) -> None:
     """Refuse a folder that has lost a file: without it the run would begin anew, or not know its past."""
     finished = folder.result_file.exists()
     recorded = [] if finished else [record.round for record in folder.records()]
-    rounds = [round_of(path) for path in Checkpoints(folder.checkpoints, run="", keep=1).found()]
+    rounds = list(Rounds(folder.checkpoints).found())
     if not finished and not any(rounds) and not recorded:
         return  # nothing is trained yet
     served = (folder.name_file, folder.fleet_file, folder.network_file)

@@ -67,10 +67,10 @@ def test_heads_learn_and_differ_between_devices(tmp_path: Any) -> None:
 
 
 def stored(run: Any) -> dict[str, dict[str, torch.Tensor]]:
-    from gapsl.models.half import read_tensors
+    from gapsl.common.tensors import read_tensors
 
     newest = sorted((run / "checkpoints").glob("round-*"))[-1]
-    return {path.stem: read_tensors(path, torch.device("cpu")) for path in newest.glob("*.safetensors")}
+    return {path.stem: read_tensors(path) for path in newest.glob("*.safetensors")}
 
 
 def test_it_goes_on_from_a_checkpoint_to_the_same_end(tmp_path: Any) -> None:

@@ -12,11 +12,11 @@ from gapsl.fleets.base import Away, FleetEvents
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract
-from gapsl.network.server import dispatcher, event_queue
+from gapsl.network.protocol.settings import parse_round_policy
+from gapsl.network.server import device_link, dispatcher
 from gapsl.network.server.device_link import late
 from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.roster import Roster
-from gapsl.network.server.round_policy import parse_round_policy
+from gapsl.network.server.service import Roster
 from gapsl.network.server.session import GIVES_UP, Answered, ExpectedAnswer, Inbox, Joined, Left, Session
 
 NAMES = ("cam", "mic")
@@ -30,18 +30,17 @@ class Told:
     def __init__(self, closing="all", patience=5.0, stop=lambda: False, path=None, least=1, **agreed):
         self.inbox, self.said = Inbox(), []
         self.memory = FleetState(path, NAMES)
-        self.fleet = RemoteFleet(
+        asking = dispatcher.Dispatcher(
             Roster(NAMES, self.inbox),
-            TensorContract(wire.FLOAT32, (5,), 2, 8, 2, **agreed),
             self.memory,
+            TensorContract(wire.FLOAT32, (5,), 2, 8, 2, **agreed),
             policy=parse_round_policy(closing, least=least),
-            sizes={wire.Evaluate.TEST: 11},
             total_rounds=9,
-            merges=False,
             patience=patience,
             stop=stop,
             tell=self.said.append,
         )
+        self.fleet = RemoteFleet(asking, merges=False, sizes={wire.Evaluate.TEST: 11})
         self.sessions = {}
 
     def joins(self, device, **ready):
@@ -67,7 +66,7 @@ class Told:
         """Let both devices join and begin from the start."""
         for device in (0, 1):
             self.joins(device)
-        self.fleet.gather()
+        self.fleet.dispatcher.gather()
         for device in (0, 1):
             self.answers(device, wire.Done())
         self.fleet.load(None, 0)
@@ -91,17 +90,17 @@ def test_everybody_is_waited_for_at_the_start():
     told = Told()
     told.joins(1)
     told.joins(0)
-    told.fleet.gather()
+    told.fleet.dispatcher.gather()
     assert set(told.fleet.devices) == {0, 1}
     assert told.said == ["mic is here", "cam is here"]
 
 
 def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
-    monkeypatch.setattr(event_queue, "REMIND", 0.0)
+    monkeypatch.setattr(device_link, "REMIND", 0.0)
     told = Told(patience=0.7)
     told.joins(0)
     with pytest.raises(Unavailable, match="nothing from mic for 1 s; nothing is lost: start who is away"):
-        told.fleet.gather()
+        told.fleet.dispatcher.gather()
     assert "waiting for mic" in told.said
 
 
@@ -111,13 +110,13 @@ def test_visits_that_mean_nothing_are_not_news(monkeypatch):
     for _ in range(3000):
         told.inbox.put(Left(visitor, "it closed its stream"))
     with pytest.raises(Unavailable, match="nothing from cam, mic"):
-        told.fleet.gather()
+        told.fleet.dispatcher.gather()
 
 
 def test_a_stop_is_heard_while_somebody_is_away():
     told = Told(stop=lambda: True)
     with pytest.raises(Stopped):
-        told.fleet.gather()
+        told.fleet.dispatcher.gather()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_a_device_with_other_data_is_refused_and_the_others_are_waited_for(tmp_p
     refused = told.sessions[0]
     told.joins(1)
     told.joins(0)
-    told.fleet.gather()
+    told.fleet.dispatcher.gather()
     refused.close()
     assert next(refused.outgoing()).refusal.reason == wire.OTHER_DATA
     assert "cam is refused: the data are not those that the run began with" in told.said[0]
@@ -283,7 +282,7 @@ def test_a_reply_for_a_device_that_begins_again_leaves_its_beginning_due():
 
 
 def test_too_few_at_the_deadline_are_waited_for_by_name_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr(event_queue, "REMIND", 0.0)
+    monkeypatch.setattr(device_link, "REMIND", 0.0)
     told = Told("deadline:0.05", least=2, patience=0.7).begin()
     told.uploads(1, 1)
     told.leaves(0)
@@ -475,7 +474,7 @@ def test_a_device_that_gives_up_before_it_begins_is_said():
     visitor = Session(1, "mic", told.inbox)
     told.inbox.put(Left(visitor, f"{GIVES_UP}: its folder is empty"))
     with pytest.raises(Unavailable):
-        told.fleet.gather()
+        told.fleet.dispatcher.gather()
     assert f"mic could not begin: {GIVES_UP}: its folder is empty" in told.said
 
 
@@ -496,7 +495,7 @@ def restarted(first, second, closing="all"):
     generation = told.memory.generations.current
     for device, rounds in enumerate((first, second)):
         told.joins(device, stored=[wire.Stored(round=r, generation=generation) for r in rounds])
-    told.fleet.gather()
+    told.fleet.dispatcher.gather()
     return told
 
 
@@ -579,7 +578,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
 
 
 def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeypatch):
-    monkeypatch.setattr(event_queue, "SHARING", 0.3)
+    monkeypatch.setattr(device_link, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")
@@ -593,7 +592,7 @@ def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeyp
 
 
 def test_but_not_for_ever(monkeypatch):
-    monkeypatch.setattr(event_queue, "SHARING", 0.3)
+    monkeypatch.setattr(device_link, "SHARING", 0.3)
     asked = []
     told = Told(stop=lambda: bool(asked)).begin()
     asked.append("now")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gapsl.common.errors import InputError
-from gapsl.network.protocol import codec
+from gapsl.network.protocol import number_formats
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.codec import CODECS, COMPRESSIONS, DTYPES, decode, describe, expected_bytes
+from gapsl.network.protocol.codec import CODECS, DTYPES, decode, describe, expected_bytes
 from gapsl.network.protocol.errors import WireError
 
 LOSSY = [wire.FP16, wire.BF16, wire.INT8]
@@ -26,6 +26,28 @@ SPECIAL = torch.tensor([math.nan, math.inf, -math.inf])
 NUMPY = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 named = pytest.mark.parametrize("kind", EVERY, ids=wire.Codec.Name)
 shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
+
+
+def largest_error(kind, tensor):
+    """The most by which each finite number may differ after writing and reading, in float64."""
+    if kind == wire.PLAIN:
+        return torch.zeros_like(tensor, dtype=torch.float64)
+    single = rounding(tensor, torch.float32)
+    if kind != wire.INT8:
+        return rounding(tensor, {wire.FP16: torch.float16, wire.BF16: torch.bfloat16}[kind]) + single
+    steps = number_formats._steps(number_formats._by_rows(number_formats._rounded(tensor, torch.float32)))
+    # Half a step, and what float32 loses where 127 steps are divided and multiplied again.
+    rows = number_formats._by_rows(tensor).shape
+    return (steps.double()[:, None] * (0.5 + 2**-16)).expand(rows).reshape(tensor.shape) + single
+
+
+def rounding(tensor, dtype):
+    """Half a unit in the last place of a dtype, and what is beyond its range."""
+    size = tensor.double().abs()
+    if tensor.dtype == dtype:
+        return torch.zeros_like(size)
+    kind = torch.finfo(dtype)
+    return size.clamp(kind.smallest_normal, kind.max) * (kind.eps / 2) + (size - kind.max).clamp_min(0)
 
 
 def through(tensor, kind, compression=wire.UNCOMPRESSED):
@@ -107,7 +129,7 @@ def test_where_a_tensor_lies_in_memory_does_not_matter(kind, layout):
     arrived = through(tensor, kind)
     assert arrived.is_contiguous() and not arrived.requires_grad
     assert torch.equal(arrived, through(tensor.detach().contiguous(), kind))
-    assert ((arrived - tensor).abs() <= CODECS[kind].error(tensor.detach())).all()
+    assert ((arrived - tensor).abs() <= largest_error(kind, tensor.detach())).all()
 
 
 @named
@@ -142,7 +164,7 @@ def test_errors_are_within_what_is_promised(kind, dtype):
     def check(tensor):
         arrived = through(tensor, kind)
         assert arrived.isfinite().all()
-        assert ((arrived.double() - tensor.double()).abs() <= CODECS[kind].error(tensor)).all()
+        assert ((arrived.double() - tensor.double()).abs() <= largest_error(kind, tensor)).all()
 
     check()
 
@@ -368,8 +390,7 @@ def test_bytes_are_a_tensor_or_refused(header, data):
         assert list(decode(header, data).shape) == header.shape
 
 
-def test_every_codec_of_the_protocol_must_be_implemented():
-    for enum, known in ((wire.Dtype, DTYPES), (wire.Codec, CODECS), (wire.Compression, COMPRESSIONS)):
-        codec._check_complete(enum, known)
-    with pytest.raises(ImportError, match=r"wire\.proto has FP16, INT8"):
-        codec._check_complete(wire.Codec, {kind: CODECS[kind] for kind in (wire.PLAIN, wire.BF16)})
+@pytest.mark.parametrize(("enum", "known"), [(wire.Dtype, DTYPES), (wire.Codec, CODECS)])
+def test_every_codec_of_the_protocol_is_implemented(enum, known):
+    missing = [name for name, value in enum.items() if value not in known]
+    assert all("UNKNOWN" in name for name in missing)

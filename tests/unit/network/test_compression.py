@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.codec import COMPRESSIONS, decode, describe
+from gapsl.network.protocol.codec import compress, decode, decompress, describe, sent_bytes
 from gapsl.network.protocol.errors import WireError
 
 zstandard = pytest.importorskip("zstandard", reason="the extra zstd is not installed")
-ZSTD = COMPRESSIONS[wire.ZSTD]
 MIB = 1 << 20
 
 
 def packed(data):
-    return b"".join(ZSTD.pack([memoryview(data)]))
+    return b"".join(compress([memoryview(data)]))
 
 
 def refused(data, size, peak=64 * 1024):
@@ -29,7 +28,7 @@ def refused(data, size, peak=64 * 1024):
     tracemalloc.start()
     try:
         with pytest.raises(WireError) as refusal:
-            ZSTD.unpack(memoryview(data), size)
+            decompress(memoryview(data), size)
         assert tracemalloc.get_traced_memory()[1] < peak
     finally:
         tracemalloc.stop()
@@ -41,17 +40,17 @@ def refused(data, size, peak=64 * 1024):
 @settings(max_examples=60, deadline=None)
 def test_any_bytes_in_any_pieces_are_the_same_afterwards(pieces):
     data = b"".join(pieces)
-    frame = b"".join(ZSTD.pack([memoryview(piece) for piece in pieces]))
-    assert len(frame) in ZSTD.bound(len(data))
-    assert ZSTD.unpack(memoryview(frame), len(data)) == data
+    frame = b"".join(compress([memoryview(piece) for piece in pieces]))
+    assert len(frame) in sent_bytes(len(data), wire.ZSTD)
+    assert decompress(memoryview(frame), len(data)) == data
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 1000, 70_000, 128 << 10, (128 << 10) + 1, 3_000_000])
 def test_what_cannot_be_compressed_stays_within_the_bound(size):
     data = np.random.default_rng(0).bytes(size)
     frame = packed(data)
-    assert size < len(frame) in ZSTD.bound(size)
-    assert ZSTD.bound(size).stop <= 1.004 * size + 66
+    assert size < len(frame) in sent_bytes(size, wire.ZSTD)
+    assert sent_bytes(size, wire.ZSTD).stop <= 1.004 * size + 66
 
 
 def test_activations_after_relu_become_smaller():
@@ -105,7 +104,7 @@ def test_frames_that_are_cut_short_or_followed_by_something_or_skipped():
 def test_random_bytes_are_refused(data, size):
     for frame in (data, b"\x28\xb5\x2f\xfd" + data):
         with contextlib.suppress(WireError):
-            assert len(ZSTD.unpack(memoryview(frame), size)) == size
+            assert len(decompress(memoryview(frame), size)) == size
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):

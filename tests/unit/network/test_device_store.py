@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import save_file
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.network.device.store import KEPT, Store, digest
+from gapsl.common.tensors import digest
+from gapsl.network.device.store import KEPT, Store
 
 CPU = torch.device("cpu")
 

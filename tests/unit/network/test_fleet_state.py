@@ -2,17 +2,20 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.server.fleet_state import FleetState
 
 NAMES = ("cam", "mic")
-CLASSES = 3
 BATCH = 5
+AGREED = TensorContract(wire.FLOAT32, (5,), BATCH, 8, 3)
+SECRET = replace(AGREED, features=(4,))
 
 
 def ready(counts=(4, 0, 6), samples=10, batches=None):
@@ -22,8 +25,8 @@ def ready(counts=(4, 0, 6), samples=10, batches=None):
 
 def with_both(path):
     memory = FleetState(path, NAMES)
-    memory.check(1, ready((1, 1, 1), 3, 1), CLASSES, BATCH)
-    memory.check(0, ready(), CLASSES, BATCH)
+    memory.check(1, ready((1, 1, 1), 3, 1), AGREED)
+    memory.check(0, ready(), AGREED)
     memory.keep()
     memory.begin(0)
     memory.begin(5)
@@ -32,42 +35,42 @@ def with_both(path):
 
 def test_where_the_server_knows_the_partition_a_device_cannot_say_otherwise():
     memory = FleetState(None, NAMES, {0: (4, 0, 6)})
-    memory.check(0, ready(), CLASSES, BATCH)
+    memory.check(0, ready(), AGREED)
     for other in (ready((5, 0, 5)), ready((4, 0, 2**60), 2**60 + 4)):
         with pytest.raises(WireError, match="the 10 samples that the run's partition gives it") as refused:
-            memory.check(0, other, CLASSES, BATCH)
+            memory.check(0, other, AGREED)
         assert refused.value.reason == wire.OTHER_DATA
-    memory.check(1, ready((5, 0, 5)), CLASSES, BATCH)
+    memory.check(1, ready((5, 0, 5)), AGREED)
 
 
 def test_labels_that_stay_on_the_device_are_not_compared_but_their_number_is():
     memory = FleetState(None, NAMES, {0: (4, 0, 6)})
-    memory.check(0, ready(()), CLASSES, BATCH, secret=True)
+    memory.check(0, ready(()), SECRET)
     with pytest.raises(WireError, match="partition"):
-        memory.check(0, ready((), samples=11), CLASSES, BATCH, secret=True)
+        memory.check(0, ready((), samples=11), SECRET)
 
 
 def test_a_device_is_tested_with_as_many_samples_as_at_the_start(tmp_path):
     tested = ready()
     tested.test_samples = 7
     memory = FleetState(tmp_path / "fleet.json", ("cam",))
-    memory.check(0, tested, CLASSES, BATCH)
+    memory.check(0, tested, AGREED)
     memory.keep()
     for known in (memory, FleetState(tmp_path / "fleet.json", ("cam",))):
-        known.check(0, tested, CLASSES, BATCH)
+        known.check(0, tested, AGREED)
         with pytest.raises(WireError, match="tested with 0 samples, and was with 7") as refused:
-            known.check(0, ready(), CLASSES, BATCH)
+            known.check(0, ready(), AGREED)
         assert refused.value.reason == wire.OTHER_DATA
 
 
 def test_a_device_without_tests_of_its_own_gets_none_later(tmp_path):
     memory = FleetState(tmp_path / "fleet.json", ("cam",))
-    memory.check(0, ready(), CLASSES, BATCH)
+    memory.check(0, ready(), AGREED)
     memory.keep()
     more = ready()
     more.test_samples = 5
     with pytest.raises(WireError, match="tested with 5 samples, and was with 0"):
-        FleetState(tmp_path / "fleet.json", ("cam",)).check(0, more, CLASSES, BATCH)
+        FleetState(tmp_path / "fleet.json", ("cam",)).check(0, more, AGREED)
 
 
 def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
@@ -79,7 +82,7 @@ def test_a_run_of_before_tests_were_noted_goes_on(tmp_path):
     path.write_text(json.dumps(known))
     more = ready()
     more.test_samples = 5
-    FleetState(path, NAMES).check(0, more, CLASSES, BATCH)
+    FleetState(path, NAMES).check(0, more, AGREED)
 
 
 def test_a_new_run_knows_nothing(tmp_path):
@@ -109,13 +112,13 @@ def test_a_server_without_a_folder_remembers_as_long_as_it_lives(tmp_path):
 
 def test_a_device_that_brings_the_same_data_is_welcome_again(tmp_path):
     with_both(tmp_path / "fleet.json")
-    FleetState(tmp_path / "fleet.json", NAMES).check(0, ready(), CLASSES, BATCH)
+    FleetState(tmp_path / "fleet.json", NAMES).check(0, ready(), AGREED)
 
 
 def test_before_the_run_begins_a_device_may_come_with_other_data(tmp_path):
     memory = FleetState(tmp_path / "fleet.json", NAMES)
-    memory.check(0, ready((5, 0, 5)), CLASSES, BATCH)
-    memory.check(0, ready(), CLASSES, BATCH)
+    memory.check(0, ready((5, 0, 5)), AGREED)
+    memory.check(0, ready(), AGREED)
     assert memory.devices[0].label_counts == (4, 0, 6)
 
 
@@ -124,7 +127,7 @@ def test_test_samples_that_cannot_be_are_refused(tests):
     impossible = ready()
     impossible.test_samples = tests
     with pytest.raises(WireError, match="test samples"):
-        FleetState(None, NAMES).check(0, impossible, CLASSES, BATCH)
+        FleetState(None, NAMES).check(0, impossible, AGREED)
 
 
 @pytest.mark.parametrize("other", [ready((5, 0, 5)), ready((4, 0, 7), 11)])
@@ -132,7 +135,7 @@ def test_a_device_that_brings_other_data_is_not(tmp_path, other):
     with_both(tmp_path / "fleet.json")
     memory = FleetState(tmp_path / "fleet.json", NAMES)
     with pytest.raises(WireError, match="give the device its data back, or start a new run") as refusal:
-        memory.check(0, other, CLASSES, BATCH)
+        memory.check(0, other, AGREED)
     assert refusal.value.reason == wire.OTHER_DATA
     assert memory.devices[0].label_counts == (4, 0, 6), "and what was known is still known"
 
@@ -156,7 +159,7 @@ def test_a_device_that_brings_other_data_is_not(tmp_path, other):
 def test_data_that_cannot_be_are_refused(impossible):
     memory = FleetState(None, NAMES)
     with pytest.raises(WireError, match="cannot be") as refusal:
-        memory.check(0, impossible, CLASSES, BATCH)
+        memory.check(0, impossible, AGREED)
     assert refusal.value.reason == wire.MALFORMED
     assert memory.devices == {}
 

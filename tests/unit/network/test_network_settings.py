@@ -4,8 +4,7 @@ import pytest
 
 from gapsl.cli.join import hosted
 from gapsl.common.errors import InputError
-from gapsl.network.protocol.settings import Network, make_network
-from gapsl.network.server.round_policy import RoundPolicy
+from gapsl.network.protocol.settings import Network, RoundPolicy, make_network
 
 
 def test_the_defaults_wait_for_all_and_change_no_number():

@@ -167,7 +167,7 @@ def test_halves_of_different_models_have_no_mean_and_those_that_are_not_like_mos
     transfer = transfers.open("run", "a-1-1", dict.fromkeys(range(len(widths)), 1.0))
     for device, width in enumerate(widths):
         transfers.add(transfer, device, half(device, width))
-    with pytest.raises(WireError, match=f"different models .* not like most others: {odd}$") as refusal:
+    with pytest.raises(WireError, match=f"of different shapes .* not like most others: {odd}$") as refusal:
         transfers.mean(transfer, there)
     assert refusal.value.reason == wire.STOPPED, "it is no fault of those who ask: they may ask again"
 
@@ -183,7 +183,7 @@ def test_a_half_that_lacks_a_tensor_or_has_another_dtype_is_of_another_model(tra
 def test_as_soon_as_all_have_brought_halves_of_one_model_there_is_a_mean(transfers):
     transfer = brought(transfers)
     transfers.add(transfer, 2, half(2, width=5))
-    with pytest.raises(WireError, match="different models"):
+    with pytest.raises(WireError, match="of different shapes"):
         transfers.mean(transfer, there)
     transfers.add(transfer, 2, half(2))
     assert_same(transfers.mean(transfer, there), average([half(d) for d in (0, 1, 2)], [130.0, 0.3, 71.0]))
@@ -292,6 +292,6 @@ def test_a_run_that_was_just_come_for_is_kept_whatever_the_clock_says(tmp_path, 
 def test_a_half_that_cannot_be_read_is_told_to_those_who_wait_with_whose_it_is(transfers):
     transfer = brought(transfers)
     transfer.file(2).write_bytes(b"no half")
-    with pytest.raises(WireError, match="the half of device 2 cannot be read") as refused:
+    with pytest.raises(WireError, match="the model of device 2 cannot be read") as refused:
         transfers.mean(transfer, there)
     assert refused.value.reason == wire.STOPPED, "they may try again"

@@ -1,7 +1,7 @@
 """Which states of a device count: those of this run's own past, and none that it has gone back behind."""
 
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server.recovery import Generations
+from gapsl.network.server.fleet_state import Generations
 
 
 def stored(*states):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gapsl.common.errors import InputError
-from gapsl.network.server.round_policy import RoundPolicy, parse_round_policy
+from gapsl.network.protocol.settings import RoundPolicy, parse_round_policy
 
 
 @pytest.mark.parametrize("text", ["all", "fraction:0.5", "deadline:3"])

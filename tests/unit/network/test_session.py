@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import AtMost, TensorSpec, parts
-from gapsl.network.protocol.serialization import serialize
+from gapsl.network.protocol.framing import AtMost, TensorSpec, parts, serialize
 from gapsl.network.server.session import Answered, ExpectedAnswer, Heard, Inbox, Joined, Left, Session
 
 READY = wire.FromDevice(ready=wire.Ready(samples=3, label_counts=[1, 2], batches_per_pass=1))

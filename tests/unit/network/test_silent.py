@@ -6,10 +6,10 @@ from gapsl.network.parameter_server.service import ParameterService
 from gapsl.network.parameter_server.store import Transfers
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.serialization import serialize
-from gapsl.network.server.roster import Roster
-from gapsl.network.server.service import MOST_SILENT, Service, Silent
+from gapsl.network.protocol.framing import serialize
+from gapsl.network.server.service import Roster, Service
 from gapsl.network.server.session import Inbox
+from gapsl.network.serving import MOST_SILENT, OpenStreams
 
 
 class Stream:
@@ -22,7 +22,7 @@ class Stream:
 
 
 def test_a_party_has_a_few_and_a_newer_one_ends_the_oldest():
-    silent, streams = Silent(), [Stream() for _ in range(MOST_SILENT + 2)]
+    silent, streams = OpenStreams(MOST_SILENT), [Stream() for _ in range(MOST_SILENT + 2)]
     waiting = [silent.of("cam", stream) for stream in streams]
     for each in waiting:
         each.__enter__()
@@ -34,7 +34,7 @@ def test_a_party_has_a_few_and_a_newer_one_ends_the_oldest():
 
 
 def test_it_is_in_nobody_elses_way():
-    silent, other = Silent(), Stream()
+    silent, other = OpenStreams(MOST_SILENT), Stream()
     with silent.of("mic", other):
         waiting = [silent.of("cam", Stream()) for _ in range(2 * MOST_SILENT)]
         for each in waiting:
@@ -43,7 +43,7 @@ def test_it_is_in_nobody_elses_way():
 
 
 def test_those_without_a_certificate_cannot_be_told_apart_and_are_left():
-    silent, streams = Silent(), [Stream() for _ in range(3 * MOST_SILENT)]
+    silent, streams = OpenStreams(MOST_SILENT), [Stream() for _ in range(3 * MOST_SILENT)]
     waiting = [silent.of(None, stream) for stream in streams]
     for each in waiting:
         each.__enter__()

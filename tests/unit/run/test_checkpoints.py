@@ -53,7 +53,7 @@ def test_before_the_first_checkpoint_there_is_none(store):
 def test_the_newest_are_kept_and_the_last_is_the_latest(store):
     for round in (2, 9, 10, 100):
         write(store, round)
-    assert [path.name for path in store.found()] == ["round-000010", "round-000100"]
+    assert [path.name for path in store.found().values()] == ["round-000010", "round-000100"]
     assert store.latest().round == 100
 
 
@@ -132,7 +132,7 @@ def test_going_back_removes_what_came_after(store):
     for round in (10, 20, 30):
         write(store, round)
     store.forget_after(20)
-    assert [path.name for path in store.found()][-1] == "round-000020"
+    assert [path.name for path in store.found().values()][-1] == "round-000020"
 
 
 def test_a_draft_that_a_killed_process_left_is_no_checkpoint_and_is_swept(store):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from torch import Tensor
 
 from gapsl import __version__
 from gapsl.common.errors import InputError, Unavailable
@@ -23,8 +22,7 @@ from gapsl.network.parameter_server.client import ParameterClient
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PROTOCOL, TRAINING, Backoff, open_channel
 from gapsl.network.protocol.errors import WireError, why_failed
-from gapsl.network.protocol.framing import Assembler, TensorSpec
-from gapsl.network.protocol.serialization import deserialize, serialize
+from gapsl.network.protocol.framing import TensorSpec, received, serialize
 
 LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
 # Refusals that another attempt may not meet.
@@ -124,7 +122,7 @@ class Agent:
         outgoing: queue.SimpleQueue[Outgoing | None],
         connected: Callable[[], bool],
     ) -> str:
-        for command, tensor in commands(stream, self._expected):
+        for command, tensor in received(wire.ToDevice, stream, self._announced):
             kind = command.WhichOneof("message")
             if kind == "refusal" and command.refusal.reason not in PASSING:
                 raise Refused(f"the server refuses {self.name}: {command.refusal.message}")
@@ -164,56 +162,17 @@ class Agent:
             self._member = Member(data, store, welcome, client)
         return self._member
 
-    def _expected(self, command: wire.ToDevice) -> TensorSpec:
-        if self._member is None:
-            raise WireError(wire.MALFORMED, "a tensor before welcome")
-        return self._member.expected(command)
+    def _announced(self, command: wire.ToDevice) -> tuple[wire.Tensor, TensorSpec] | None:
+        return None if self._member is None else self._member.announced(command)
 
 
 def hear_out(call: Iterable[bytes]) -> None:
     """Wait a moment for the server to close a stream, so that the last word to it is not lost."""
-    closed = threading.Thread(target=lambda: deque(heard(call), maxlen=0), daemon=True)
+
+    def hear() -> None:
+        with suppress(grpc.RpcError):
+            deque(call, maxlen=0)
+
+    closed = threading.Thread(target=hear, daemon=True)
     closed.start()
     closed.join(LAST_WORD_SECONDS)
-
-
-def heard(call: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what comes until the stream ends, however it does."""
-    with suppress(grpc.RpcError):
-        yield from call
-
-
-def commands(
-    stream: Iterator[bytes], expected: Callable[[wire.ToDevice], TensorSpec]
-) -> Iterator[tuple[wire.ToDevice, Tensor | None]]:
-    """Yield the server's commands, each with its tensor when that is complete."""
-    assembler = Assembler()
-    waiting: wire.ToDevice | None = None
-    for data in stream:
-        message = deserialize(wire.ToDevice, data)
-        if isinstance(message, memoryview):
-            tensor = assembler.add(message)
-            if tensor is not None and waiting is not None:
-                yield waiting, tensor
-            continue
-        if assembler.waiting:
-            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
-        waiting = message
-        header = announced(message)
-        if header is None:
-            yield message, None
-        else:
-            tensor = assembler.start(header, expected(message))
-            if tensor is not None:
-                yield message, tensor
-
-
-def announced(command: wire.ToDevice) -> wire.Tensor | None:
-    """Return what announces the tensor of a command that has one."""
-    if command.WhichOneof("message") == "backward" and command.backward.HasField("gradient"):
-        return command.backward.gradient
-    if command.WhichOneof("message") == "evaluate" and command.evaluate.HasField("inputs"):
-        return command.evaluate.inputs
-    if command.WhichOneof("message") == "head":
-        return command.head.features
-    return None

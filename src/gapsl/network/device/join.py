@@ -17,8 +17,7 @@ from gapsl.network.device.agent import Agent, Patience
 from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.settings import check_names
-from gapsl.network.tls.credentials import device_credentials
-from gapsl.network.tls.security import check_address, choose_security
+from gapsl.network.tls.credentials import check_address, choose_security, device_credentials
 
 log = logging.getLogger("gapsl")
 
@@ -113,7 +112,7 @@ def credentials_at(
     """Return what a device shows the parameter server that the server names, if it may go there at all."""
     if pinned is not None and address != pinned:
         raise InputError(
-            f"the server names {address} as the parameter server, not {pinned}: no half goes there; "
+            f"the server names {address} as the parameter server, not {pinned}: no model goes there; "
             "if it is right, change --parameter-server"
         )
     try:

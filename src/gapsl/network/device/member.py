@@ -21,7 +21,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import TensorSpec, parts
+from gapsl.network.protocol.framing import TensorSpec, framed
 
 Outgoing = wire.FromDevice | memoryview
 # Random generators of torch are global, so the devices of one process compute one after another.
@@ -42,7 +42,7 @@ class Member:
         self.device: Device | None = None
         self.generation = 0
         self.position = (0, 0)  # the last round and turn
-        self._lent: dict[str, Tensor] = {}  # the mean half, for one evaluation
+        self._lent: dict[str, Tensor] = {}  # the mean of client-side models, for one evaluation
         self._sent: Upload | None = None  # waits for its reply
 
     def ready(self) -> wire.FromDevice:
@@ -89,9 +89,17 @@ class Member:
         else:
             raise WireError(wire.MALFORMED, f"{kind or 'an unknown command'} is not understood")
 
-    def expected(self, command: wire.ToDevice) -> TensorSpec:
-        """Return what the tensor of a command must be."""
+    def announced(self, command: wire.ToDevice) -> tuple[wire.Tensor, TensorSpec] | None:
+        """Return what announces the tensor of a command that has one, and what it must be."""
         kind = command.WhichOneof("message")
+        if kind == "backward" and command.backward.HasField("gradient"):
+            header = command.backward.gradient
+        elif kind == "evaluate" and command.evaluate.HasField("inputs"):
+            header = command.evaluate.inputs
+        elif kind == "head":
+            header = command.head.features
+        else:
+            return None
         if self.device is None:
             raise WireError(wire.MALFORMED, "a tensor before begin")
         if kind == "backward" and self._sent is None:
@@ -99,8 +107,8 @@ class Member:
         cut = () if self._sent is None else tuple(self._sent.activations.shape[1:])
         contract = TensorContract.of(self.welcome, self.data.config, cut)
         if kind == "evaluate":
-            return contract.evaluation_inputs()
-        return contract.head_features(command.head.what) if kind == "head" else contract.gradient()
+            return header, contract.evaluation_inputs()
+        return header, contract.head_features(command.head.what) if kind == "head" else contract.gradient()
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
         with COMPUTING:
@@ -118,13 +126,10 @@ class Member:
             with COMPUTING:
                 self._sent = device.forward(*asked, learn=command.learn)
             self.position = asked
-        upload = self._sent
-        activations, labels = upload.pack()
+        activations, labels = self._sent.pack()
         header, payload = describe(activations, self.welcome.activations, self.welcome.compression)
-        yield wire.FromDevice(
-            upload=wire.Upload(round=asked[0], turn=asked[1], activations=header, labels=labels.tolist())
-        )
-        yield from parts(payload)
+        sent = wire.Upload(round=asked[0], turn=asked[1], activations=header, labels=labels.tolist())
+        yield from framed(wire.FromDevice(upload=sent), payload)
 
     def _backward(self, device: Device, command: wire.Backward, gradient: Tensor | None) -> None:
         if self._sent is None or self.position != (command.round, command.turn):
@@ -141,36 +146,34 @@ class Member:
 
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
         if self.parameter_client is None:
-            raise InputError("this run shares halves, but names no parameter server")
+            raise InputError("this run shares client-side models, but names no parameter server")
         model = device.half.model
         mean = self.parameter_client.share(self.welcome, share, weights_of(model), wanted)
         if share.keep:
-            model.load_state_dict(mean or {})
-        self._lent = mean or {}
+            model.load_state_dict(mean)
+        self._lent = mean
         return wire.FromDevice(done=wire.Done())
 
     def _head(self, device: Device, command: wire.Head, features: Tensor | None) -> Iterator[Outgoing]:
         if not isinstance(device, LabelPrivateDevice) or features is None:
             raise WireError(wire.MALFORMED, "this device has no head, or was sent nothing for it")
-        judged = wire.Judged()
         payload: Sequence[memoryview] = ()
         with COMPUTING:
             if command.what == wire.Head.LOSS:
-                judged.loss, gradient = device.head_loss(features)
+                loss, gradient = device.head_loss(features)
                 header, payload = describe(gradient, self.welcome.gradients, self.welcome.compression)
-                judged.tensor.CopyFrom(header)
+                judged = wire.Judged(loss=loss, tensor=header)
             elif command.what == wire.Head.LOGITS:
                 header, payload = describe(device.head_logits(features), wire.PLAIN)
-                judged.tensor.CopyFrom(header)
+                judged = wire.Judged(tensor=header)
             else:
                 _, labels = self.data.inputs(wire.Evaluate.OWN, command.batch)
                 assert labels is not None
                 if len(labels) != len(features):
                     raise WireError(wire.MALFORMED, f"{len(features)} rows for {len(labels)} test samples")
                 right = device.head_logits(features).argmax(dim=1).cpu() == labels
-                judged.right = int(right.sum())
-        yield wire.FromDevice(judged=judged)
-        yield from parts(payload)
+                judged = wire.Judged(right=int(right.sum()))
+        yield from framed(wire.FromDevice(judged=judged), payload)
 
     def _evaluate(self, device: Device, command: wire.Evaluate, given: Tensor | None) -> Iterator[Outgoing]:
         if self.welcome.own_data and command.set != wire.Evaluate.OWN:
@@ -185,11 +188,6 @@ class Member:
         with COMPUTING, torch.no_grad():
             activations = model(device.placed(inputs))
         header, payload = describe(activations, self.welcome.activations, self.welcome.compression)
-        yield wire.FromDevice(
-            scored=wire.Scored(
-                batch=command.batch,
-                activations=header,
-                labels=[] if labels is None or self.welcome.features else labels.tolist(),
-            )
-        )
-        yield from parts(payload)
+        told = [] if labels is None or self.welcome.features else labels.tolist()
+        scored = wire.Scored(batch=command.batch, activations=header, labels=told)
+        yield from framed(wire.FromDevice(scored=scored), payload)

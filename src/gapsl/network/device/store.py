@@ -1,125 +1,70 @@
-"""A device's own checkpoints: its half lives nowhere else."""
+"""A device's own checkpoints: its client-side model lives nowhere else."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.common.files import placed
+from gapsl.common.tensors import CANNOT_STORE, Rounds, digest, place_tensors, read_tensors, said_by
 from gapsl.network.protocol import wire_pb2 as wire
 
 KEPT = 3  # the server may be one checkpoint behind, and the newest may be the one that was being written
+OLDER = "delete it to go on from an older one"
 
 
 class Store:
-    """The checkpoints of one device in one run, a file a round, there as a whole or not at all."""
+    """The checkpoints of one device in one run, a file for each round, there as a whole or not at all."""
 
     def __init__(self, folder: Path, owner: str = "") -> None:
         self.folder, self._owner = folder, owner
+        self._rounds = Rounds(folder, ".safetensors")
 
     def check(self) -> None:
         """Refuse a folder that cannot be written, or is another's, before anything is trained for it."""
-        for path in self._files().values():
-            if (owner := metadata_of(path).get("owner", self._owner)) != self._owner:
+        for path in self._rounds.found().values():
+            if (owner := said_by(path).get("owner", self._owner)) != self._owner:
                 raise InputError(f"{path} is of {owner}, not of {self._owner}; put it back where it was")
         try:
-            self._place({}, self.folder / "writable.safetensors")
+            self._rounds.tidy()
+            place_tensors(self.folder / "writable.safetensors", {})
             (self.folder / "writable.safetensors").unlink()
-        except (OSError, SafetensorError) as error:
+        except CANNOT_STORE as error:
             raise InputError(f"cannot write to {self.folder}: {error}; give another --state") from None
 
     def stored(self) -> list[wire.Stored]:
         """Return what can be restored, ascending; what cannot be read is left out."""
-        found = []
-        for round, path in sorted(self._files().items()):
-            try:
-                found.append(wire.Stored(round=round, generation=int(metadata_of(path)["generation"])))
-            except (KeyError, ValueError):
-                continue
-        return found
+        found = {round: said_by(path).get("generation", "") for round, path in self._rounds.found().items()}
+        return [wire.Stored(round=r, generation=int(g)) for r, g in found.items() if g.isdecimal()]
 
     def write(self, round: int, generation: int, tensors: dict[str, Tensor]) -> None:
         """Store a round; a crash at any moment leaves the others as they were."""
-        final = self._path(round)
-        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        path, said = self._rounds.path(round), {"generation": str(generation), "owner": self._owner}
+        self._rounds.tidy()
         try:
-            self._place(plain, final, generation=str(generation), owner=self._owner, sha256=digest(plain))
-        except (OSError, SafetensorError) as error:
+            place_tensors(path, tensors, **said, sha256=digest(tensors))
+        except CANNOT_STORE as error:
             raise Unavailable(
-                f"cannot write {final}: {error}; make room, and start the device again"
+                f"cannot write {path}: {error}; make room, and start the device again"
             ) from None
-        for old in sorted(self._files())[:-KEPT]:
-            self._path(old).unlink(missing_ok=True)
+        self._rounds.prune(KEPT)
 
     def forget_after(self, round: int) -> None:
         """Drop what was stored after a round that the run has gone back to."""
-        for later in [found for found in self._files() if found > round]:
-            self._path(later).unlink(missing_ok=True)
+        self._rounds.forget_after(round)
 
     def read(self, round: int, where: torch.device) -> dict[str, Tensor]:
         """Read a stored round, and check that it is what was written."""
-        path = self._path(round)
-        try:
-            with safe_open(path, framework="pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                expected = (file.metadata() or {}).get("sha256")
-        except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"{path} cannot be read: {error}; delete it to go on from an older one"
-            ) from None
-        if digest(found) != expected:
-            raise InputError(f"{path} is damaged; delete it to go on from an older one")
-        return {name: tensor.to(where) for name, tensor in found.items()}
+        return read_tensors(self._rounds.path(round), where, way_out=OLDER)
 
     def kept(self, split: int, batch: int, given: Tensor | None) -> Tensor:
         """Return a batch of an evaluation set; the server sends it once, and it is kept."""
         path = self.folder / f"set-{split}-{batch:05d}.safetensors"
         try:
             if given is not None:
-                self._place({"inputs": given}, path)
-                return given
-            with safe_open(path, framework="pt") as file:
-                found: Tensor = file.get_tensor("inputs")
-        except (OSError, SafetensorError) as error:
+                place_tensors(path, {"inputs": given})
+            return read_tensors(path)["inputs"] if given is None else given
+        except (*CANNOT_STORE, InputError) as error:
             raise Unavailable(f"cannot keep {path}: {error}; make room, and start the device again") from None
-        return found
-
-    def _place(self, tensors: dict[str, Tensor], final: Path, **metadata: str) -> None:
-        """Write a file that is there as a whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob(".draft-*"):  # by a process that was killed
-            left.unlink(missing_ok=True)
-        with placed(final, self.folder / f".draft-{os.getpid()}") as draft:
-            save_file(tensors, draft, metadata=metadata)
-
-    def _files(self) -> dict[int, Path]:
-        found = {path.stem.removeprefix("round-"): path for path in self.folder.glob("round-*.safetensors")}
-        return {int(number): path for number, path in found.items() if number.isdecimal()}
-
-    def _path(self, round: int) -> Path:
-        return self.folder / f"round-{round:06d}.safetensors"
-
-
-def metadata_of(path: Path) -> dict[str, str]:
-    """Return what a file says of itself, nothing if it cannot be read."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError):
-        return {}
-
-
-def digest(tensors: dict[str, Tensor]) -> str:
-    """Return the SHA-256 of tensors and their names."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()

@@ -1,4 +1,4 @@
-"""A device's visit to the parameter server: it brings its half, and takes the mean home."""
+"""A device's visit to the parameter server: it brings its client-side model, and takes the mean home."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS, PROTOCOL, Backoff, open_channel
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.errors import WireError, why_failed
-from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
-from gapsl.network.protocol.serialization import deserialize, serialize
+from gapsl.network.protocol.framing import TensorSpec, framed, received, serialize
 
+Model = Mapping[str, Tensor]
 Outgoing = wire.FromParameterClient | memoryview
 PAUSE, LONGEST = 0.2, 5.0  # seconds between attempts, at first and at most
 TELL_SECONDS = 10.0  # between two words about attempts that fail
@@ -36,17 +36,13 @@ class ParameterClient:
     tell: Callable[[str], None] = lambda text: None
 
     def share(
-        self,
-        welcome: wire.Welcome,
-        share: wire.Share,
-        half: Mapping[str, Tensor],
-        wanted: Callable[[], bool],
-    ) -> dict[str, Tensor] | None:
-        """Bring the half, and return the mean if it is fetched; tries again as long as it is wanted."""
+        self, welcome: wire.Welcome, share: wire.Share, model: Model, wanted: Callable[[], bool]
+    ) -> dict[str, Tensor]:
+        """Bring the model, and return the mean if it is fetched; tries again as long as it is wanted."""
         backoff, told = Backoff(PAUSE, LONGEST), -TELL_SECONDS
         while wanted():
             try:
-                return self._visit(welcome, share, half, wanted)
+                return self._visit(welcome, share, model, wanted)
             except grpc.RpcError as error:
                 why = why_failed(error, plain=self.credentials is None)
             except TurnedAway as error:
@@ -55,39 +51,34 @@ class ParameterClient:
                 why = str(error)
             if wanted() and time.monotonic() - told >= TELL_SECONDS:
                 told = time.monotonic()
-                self.tell(f"cannot share the half at the parameter server {self.address} ({why}); trying on")
+                self.tell(
+                    f"cannot share the client-side model at the parameter server {self.address} ({why}); "
+                    "trying on"
+                )
             backoff.wait()
-        raise WireError(wire.STOPPED, "the server has gone while halves were shared")
+        raise WireError(wire.STOPPED, "the server has gone while client-side models were shared")
 
     def _visit(
-        self,
-        welcome: wire.Welcome,
-        share: wire.Share,
-        half: Mapping[str, Tensor],
-        wanted: Callable[[], bool],
-    ) -> dict[str, Tensor] | None:
+        self, welcome: wire.Welcome, share: wire.Share, model: Model, wanted: Callable[[], bool]
+    ) -> dict[str, Tensor]:
         with open_channel(self.address, self.credentials) as channel:
             method: grpc.StreamStreamMultiCallable[Outgoing, bytes] = channel.stream_stream(
                 f"/{PARAMETERS}/Share", request_serializer=serialize
             )
-            call = method(self._brought(welcome, share, half))
+            call = method(self._brought(welcome, share, model))
             over = threading.Event()
             threading.Thread(target=cancel_unless, args=(call, wanted, over), daemon=True).start()
             try:
-                mean = taken(call, half)
+                mean = taken(call, model)
             finally:
                 over.set()
                 call.cancel()
-        if not share.fetch:
-            return None
-        if mean.keys() != half.keys():
-            raise WireError(wire.MALFORMED, f"the mean has {len(mean)} of the half's {len(half)} tensors")
-        return mean
+        if share.fetch and mean.keys() != model.keys():
+            raise WireError(wire.MALFORMED, f"the mean has {len(mean)} of the model's {len(model)} tensors")
+        return mean if share.fetch else {}
 
-    def _brought(
-        self, welcome: wire.Welcome, share: wire.Share, half: Mapping[str, Tensor]
-    ) -> Iterator[Outgoing]:
-        contributes = welcome.device in share.weights
+    def _brought(self, welcome: wire.Welcome, share: wire.Share, model: Model) -> Iterator[Outgoing]:
+        brought = model if welcome.device in share.weights else {}
         yield wire.FromParameterClient(
             announce=wire.Announce(
                 protocol=PROTOCOL,
@@ -96,34 +87,36 @@ class ParameterClient:
                 run=welcome.run,
                 transfer=share.transfer,
                 weights=share.weights,
-                tensors=len(half) if contributes else 0,
+                tensors=len(brought),
                 fetch=share.fetch,
             )
         )
-        for name, tensor in half.items() if contributes else ():
+        for name, tensor in brought.items():
             header, data = describe(tensor, wire.PLAIN)
-            yield wire.FromParameterClient(named=wire.Named(name=name, tensor=header))
-            yield from parts(data)
+            yield from framed(wire.FromParameterClient(named=wire.Named(name=name, tensor=header)), data)
 
 
-def taken(answers: Iterator[bytes], half: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the mean that the parameter server sends; its tensors are like those of the half."""
+def taken(answers: Iterator[bytes], model: Model) -> dict[str, Tensor]:
+    """Return the mean that the parameter server sends; its tensors are like those of the model."""
+
+    def announced(message: wire.ToParameterClient) -> tuple[wire.Tensor, TensorSpec] | None:
+        if message.WhichOneof("message") in ("refusal", "finished"):
+            return None
+        tensor = model.get(message.named.name)
+        if tensor is None:
+            raise WireError(wire.MALFORMED, "the mean has a tensor that the model does not have")
+        header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)  # for its type
+        return message.named.tensor, TensorSpec(header.dtype, tuple(tensor.shape))
+
     found: dict[str, Tensor] = {}
-    assembler, name = Assembler(), ""
-    for data in answers:
-        message = deserialize(wire.ToParameterClient, data)
-        if isinstance(message, memoryview):
-            tensor = assembler.add(message)
-        elif message.WhichOneof("message") == "refusal":
-            reason = message.refusal.reason
-            raise (WireError if reason == wire.STOPPED else TurnedAway)(reason, message.refusal.message)
-        elif message.WhichOneof("message") == "finished":
+    for message, tensor in received(wire.ToParameterClient, answers, announced):
+        if tensor is not None:
+            found[message.named.name] = tensor
+        elif message.HasField("finished"):
             return found
         else:
-            name = message.named.name
-            tensor = assembler.start(message.named.tensor, like(half.get(name)))
-        if tensor is not None:
-            found[name] = tensor
+            reason = message.refusal.reason
+            raise (WireError if reason == wire.STOPPED else TurnedAway)(reason, message.refusal.message)
     raise WireError(wire.STOPPED, "the parameter server closed the stream")
 
 
@@ -132,11 +125,3 @@ def cancel_unless(call: grpc.Call, wanted: Callable[[], bool], over: threading.E
     while not over.wait(PAUSE):
         if not wanted():
             call.cancel()
-
-
-def like(tensor: Tensor | None) -> TensorSpec:
-    """Expect a tensor of the half's own shape and type."""
-    if tensor is None:
-        raise WireError(wire.MALFORMED, "the mean has a tensor that the half does not have")
-    header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)
-    return TensorSpec(header.dtype, tuple(tensor.shape))

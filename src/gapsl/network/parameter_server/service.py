@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,10 +17,18 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
-from gapsl.network.protocol.serialization import deserialize, serialize
-from gapsl.network.server.roster import check_protocol, listed
-from gapsl.network.server.service import HELLO_SECONDS, STRANGER, Identify, Serving, Silent, within
+from gapsl.network.protocol.framing import TensorSpec, deserialize, framed, received
+from gapsl.network.serving import (
+    HELLO_SECONDS,
+    MOST_SILENT,
+    STRANGER,
+    Identify,
+    OpenStreams,
+    Serving,
+    check_protocol,
+    listed,
+    within,
+)
 
 MOST_TENSORS = 10_000
 LONGEST_NAME = 256
@@ -30,32 +37,6 @@ MOST_VISITS = 4  # of a device at once, in different runs
 SILENCE_SECONDS = 60.0  # without a part sent or taken, after which a visit is ended
 
 Outgoing = wire.ToParameterClient | memoryview
-
-
-class Visits:
-    """The visits of devices: one at a time in a run, and not many in all."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, dict[str, grpc.ServicerContext]] = {}  # by device and run, the oldest first
-        self._lock = threading.Lock()  # streams open and close in gRPC's threads
-
-    @contextmanager
-    def of(self, device: int, run: str, context: grpc.ServicerContext) -> Iterator[None]:
-        """Begin a visit, and end those it takes the place of: the link of an older one may have broken."""
-        with self._lock:
-            mine = self._open.setdefault(device, {})
-            replaced = [mine.pop(run)] if run in mine else []
-            while len(mine) >= MOST_VISITS:
-                replaced.append(mine.pop(next(iter(mine))))
-            mine[run] = context
-        for old in replaced:
-            old.cancel()
-        try:
-            yield
-        finally:
-            with self._lock:
-                if mine.get(run) is context:
-                    del mine[run]
 
 
 @dataclass
@@ -91,14 +72,14 @@ class ParameterService:
 
     names: tuple[str, ...]
     transfers: Transfers
-    largest: int  # bytes of a half
+    largest: int  # bytes of a client-side model
     identify: Identify = lambda context: None
     tell: Callable[[str], None] = lambda text: None
-    visits: Visits = field(default_factory=Visits)
-    silent: Silent = field(default_factory=Silent)
+    visits: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_VISITS))  # one at a time in a run
+    silent: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_SILENT))
 
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
-        """Take a device's half, and give it the mean if it waits for it."""
+        """Take a device's client-side model, and give it the mean if it waits for it."""
         link = Link(stream, context, self.tell)
         party: str | None = STRANGER
         try:
@@ -108,7 +89,7 @@ class ParameterService:
             link.who = repr(announce.name[:100])
             device, transfer = self._admitted(announce, context)
             self.tell(f"{transfer}: {link.who} is here")
-            with self.visits.of(device, announce.run, context):
+            with self.visits.of(device, context, announce.run):
                 yield from self._visited(link, announce, transfer)
         except (WireError, InputError, Unavailable) as error:
             self.tell(f"{link.who} is refused: {error}")
@@ -133,8 +114,8 @@ class ParameterService:
 
     def _visited(self, link: Link, announce: wire.Announce, transfer: Transfer) -> Iterator[Outgoing]:
         if announce.device in announce.weights:
-            half = received(link.heard(SILENCE_SECONDS), announce.tensors, self.largest)
-            self.transfers.add(transfer, announce.device, half)
+            model = brought(link.heard(SILENCE_SECONDS), announce.tensors, self.largest)
+            self.transfers.add(transfer, announce.device, model)
         mean = self.transfers.mean(transfer, link.context.is_active) if announce.fetch else {}
         if mean is None:
             return  # the one who waited has gone
@@ -156,29 +137,29 @@ def announced(stream: Iterator[bytes]) -> wire.Announce:
     return message.announce
 
 
-def received(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Tensor]:
-    """Return the tensors that a device sends, by name, within what a half may have."""
+def brought(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Tensor]:
+    """Return the tensors that a device sends, by name, within what a client-side model may have."""
     if not 0 < count <= MOST_TENSORS:
-        raise WireError(wire.TOO_MUCH, f"a half of {count} tensors")
+        raise WireError(wire.TOO_MUCH, f"a client-side model of {count} tensors")
     found: dict[str, Tensor] = {}
-    assembler, name, left = Assembler(), "", largest
+    left = largest
+
+    def announced(message: wire.FromParameterClient) -> tuple[wire.Tensor, TensorSpec]:
+        nonlocal left
+        if not message.HasField("named"):
+            raise WireError(wire.MALFORMED, "something else where a tensor is due")
+        name, header = message.named.name, message.named.tensor
+        if not 0 < len(name) <= LONGEST_NAME or name == RESERVED or name in found:
+            raise WireError(wire.MALFORMED, f"{name[:LONGEST_NAME]!r} is no name of another tensor")
+        left -= header.bytes + len(name.encode())
+        if left < 0:
+            raise WireError(wire.TOO_MUCH, f"a client-side model of more than {largest} bytes")
+        return header, whatever(header)
+
     try:
-        for data in stream:
-            message = deserialize(wire.FromParameterClient, data)
-            if isinstance(message, memoryview):
-                tensor = assembler.add(message)
-            elif message.WhichOneof("message") != "named" or assembler.waiting:
-                raise WireError(wire.MALFORMED, "something else where a tensor is due")
-            else:
-                name = message.named.name
-                if not 0 < len(name) <= LONGEST_NAME or name == RESERVED or name in found:
-                    raise WireError(wire.MALFORMED, f"{name[:LONGEST_NAME]!r} is no name of another tensor")
-                left -= message.named.tensor.bytes + len(name.encode())
-                if left < 0:
-                    raise WireError(wire.TOO_MUCH, f"a half of more than {largest} bytes")
-                tensor = assembler.start(message.named.tensor, whatever(message.named.tensor))
-            if tensor is not None:
-                found[name] = tensor
+        for message, tensor in received(wire.FromParameterClient, stream, announced):
+            assert tensor is not None
+            found[message.named.name] = tensor
             if len(found) == count:
                 return found
     except grpc.RpcError:
@@ -199,20 +180,16 @@ def whatever(header: wire.Tensor) -> TensorSpec:
     return TensorSpec(header.dtype, tuple(header.shape))
 
 
-def sent(half: Mapping[str, Tensor]) -> Iterator[Outgoing]:
-    """Yield the messages and parts of a half."""
-    for name, tensor in half.items():
+def sent(model: Mapping[str, Tensor]) -> Iterator[Outgoing]:
+    """Yield the messages and parts of a client-side model."""
+    for name, tensor in model.items():
         header, data = describe(tensor, wire.PLAIN)
-        yield wire.ToParameterClient(named=wire.Named(name=name, tensor=header))
-        yield from parts(data)
+        yield from framed(wire.ToParameterClient(named=wire.Named(name=name, tensor=header)), data)
 
 
 def serve_parameters(
     service: ParameterService, address: str, credentials: grpc.ServerCredentials | None
 ) -> Serving:
     """Start the parameter server on an address."""
-    share: grpc.RpcMethodHandler[bytes, Outgoing] = grpc.stream_stream_rpc_method_handler(
-        service.share, response_serializer=serialize
-    )
-    handlers = grpc.method_handlers_generic_handler(PARAMETERS, {"Share": share})
-    return Serving(PARAMETERS, handlers, address, MOST_VISITS * len(service.names), credentials)
+    streams = MOST_VISITS * len(service.names)
+    return Serving(PARAMETERS, "Share", service.share, address, streams, credentials)

@@ -1,15 +1,14 @@
-"""Halves that devices have brought to be averaged: on disk before anybody relies on them.
+"""Client-side models that devices have brought to be averaged: on disk before anybody relies on them.
 
-A device that has brought its half and been told so may have forgotten it when this process is killed, so a
+A device that has brought its model and been told so may have forgotten it when this process is killed, so a
 contribution is a file, and the mean is computed from the files whenever it is asked for. Every device has a
-folder of its own with so many halves and no more: what one brought, nobody else can push out.
+folder of its own with so many models and no more: what one brought, nobody else can push out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -17,18 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor
 
 from gapsl.common.errors import Unavailable
-from gapsl.common.files import placed
+from gapsl.common.tensors import CANNOT_STORE, place_tensors, remove
 from gapsl.models.half import average
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
 
-KEPT = 4  # halves of a device in a run; all but the newest are over, or of a past that the run has left
-RUNS = 16  # runs of which a device's halves are kept: those it came for last
+KEPT = 4  # models of a device in a run; all but the newest are over, or of a past that the run has left
+RUNS = 16  # runs of which a device's models are kept: those it came for last
 MEANS = 4  # in memory, of all runs together
 RESERVED = "__metadata__"  # what the format calls something else than a tensor
 POLL = 0.2  # seconds between two looks at whether the one who waits is still there
@@ -53,9 +51,9 @@ class Transfers:
             raise WireError(wire.MALFORMED, "weights are positive numbers, at least one")
         return Transfer(self._folder, run, transfer, dict(sorted(weights.items())))
 
-    def add(self, transfer: Transfer, device: int, half: dict[str, Tensor]) -> None:
-        """Store a device's half, and wake those who wait for the mean."""
-        transfer.write(device, half)
+    def add(self, transfer: Transfer, device: int, model: dict[str, Tensor]) -> None:
+        """Store a device's model, and wake those who wait for the mean."""
+        transfer.write(device, model)
         with self._changed:
             with suppress(FileNotFoundError):  # other runs of the device's have come since, and pushed it out
                 tidy(transfer.file(device))
@@ -107,41 +105,40 @@ class Transfer:
         return all(self.file(device).exists() for device in self.weights)
 
     def file(self, device: int) -> Path:
-        """Return where the half of a device is, or will be."""
+        """Return where the model of a device is, or will be."""
         run, name = self.key
         return self.folder / f"device-{device:04d}" / run / f"{name}.safetensors"
 
-    def write(self, device: int, half: dict[str, Tensor]) -> None:
-        """Write a device's half, whole or not at all."""
+    def write(self, device: int, model: dict[str, Tensor]) -> None:
+        """Write a device's model, whole or not at all."""
         file = self.file(device)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with placed(file, file.with_name(f".draft-{time.monotonic_ns()}")) as draft:
-                save_file(half, draft)
-        except (OSError, SafetensorError) as error:
+            place_tensors(file, model)
+        except CANNOT_STORE as error:
             raise Unavailable(f"cannot write {file}: {error}; make room") from None
 
     def average(self) -> dict[str, Tensor]:
         """Return the weighted mean, added in ascending order of the devices."""
-        halves = {device: self._stored(device) for device in self.weights}
-        odd = odd_ones({device: half.kind() for device, half in halves.items()})
-        if odd:  # no fault of those who wait, so they may try again: the odd ones may bring another half
+        models: dict[int, StoredModel] = {}
+        for device in self.weights:
+            try:
+                models[device] = StoredModel(self.file(device))
+            except CANNOT_STORE as error:
+                raise WireError(
+                    wire.STOPPED, f"the model of device {device} cannot be read: {error}"
+                ) from None
+        odd = odd_ones({device: model.kind() for device, model in models.items()})
+        if odd:  # no fault of those who wait, so they may try again: the odd ones may bring another model
             raise WireError(
                 wire.STOPPED,
-                "halves of different models cannot be averaged; not like most others: "
+                "client-side models of different shapes cannot be averaged; not like most others: "
                 f"{', '.join(f'device {device}' for device in odd)}",
             )
-        return average(list(halves.values()), list(self.weights.values()))
-
-    def _stored(self, device: int) -> StoredHalf:
-        try:
-            return StoredHalf(self.file(device))
-        except (OSError, SafetensorError) as error:
-            raise WireError(wire.STOPPED, f"the half of device {device} cannot be read: {error}") from None
+        return average(list(models.values()), list(self.weights.values()))
 
 
-class StoredHalf(Mapping[str, Tensor]):
-    """A half on disk, read tensor by tensor."""
+class StoredModel(Mapping[str, Tensor]):
+    """A client-side model on disk, read tensor by tensor."""
 
     def __init__(self, path: Path) -> None:
         self._file = safe_open(path, framework="pt")
@@ -157,7 +154,7 @@ class StoredHalf(Mapping[str, Tensor]):
         return len(self._file.keys())  # type: ignore[no-untyped-call]
 
     def kind(self) -> Hashable:
-        """Return what tensors there are: equal for halves of one model."""
+        """Return what tensors there are: equal for all of one model."""
         slices = {name: self._file.get_slice(name) for name in self}  # type: ignore[no-untyped-call]
         return frozenset((name, part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items())
 
@@ -171,34 +168,15 @@ def odd_ones(kinds: Mapping[int, Hashable]) -> list[int]:
     return [device for device in kinds if 2 * len(most) <= len(kinds) or device not in most]
 
 
-def tidy(half: Path) -> None:
-    """Remove what a device does not need since this half: old ones of its run, and runs of long ago."""
-    run = half.parent
-    make_newest(half)
-    for old in by_age(run)[:-KEPT]:
-        old.unlink(missing_ok=True)
-    make_newest(run)
-    for past in by_age(run.parent)[:-RUNS]:
-        shutil.rmtree(past, ignore_errors=True)
-
-
-def make_newest(path: Path) -> None:
-    """Give a path a time after all others in its folder: a clock that was put back says it is old."""
-    others = [age for other, age in ages(path.parent).items() if other != path]
-    now = max(time.time_ns(), 1 + max(others, default=0))
-    os.utime(path, ns=(now, now))
-
-
-def by_age(folder: Path) -> list[Path]:
-    """Return what is in a folder, the oldest first."""
-    found = ages(folder)
-    return sorted(found, key=found.__getitem__)
-
-
-def ages(folder: Path) -> dict[Path, int]:
-    """Return when each thing in a folder was last changed."""
-    found: dict[Path, int] = {}
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):  # a draft of another visit has become a half
-            found[path] = path.stat().st_mtime_ns
-    return found
+def tidy(model: Path) -> None:
+    """Remove what a device does not need since this model: old ones of its run, and runs of long ago."""
+    for newest, kept in ((model, KEPT), (model.parent, RUNS)):
+        ages: dict[Path, int] = {}
+        for path in newest.parent.iterdir():
+            with suppress(FileNotFoundError):  # a draft of another visit has become a model
+                ages[path] = path.stat().st_mtime_ns
+        # After all others in its folder: a clock that was put back would say that it is old.
+        now = max(time.time_ns(), 1 + max((age for path, age in ages.items() if path != newest), default=0))
+        os.utime(newest, ns=(now, now))
+        for old in sorted(ages.keys() - {newest}, key=ages.__getitem__)[: 1 - kept]:
+            remove(old)

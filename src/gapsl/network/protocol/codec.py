@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.compression import Packing, Unpacked, Zstd
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.number_formats import Half, NumberFormat, Plain, RowScaled
+from gapsl.network.protocol.number_formats import NumberFormat, Rounded, RowScaled
 
 DTYPES: Mapping[wire.Dtype, torch.dtype] = {
     wire.FLOAT32: torch.float32,
@@ -21,16 +19,13 @@ DTYPES: Mapping[wire.Dtype, torch.dtype] = {
     wire.INT64: torch.int64,
 }
 CODECS: Mapping[wire.Codec, NumberFormat] = {
-    wire.PLAIN: Plain(),
-    wire.FP16: Half(torch.float16),
-    wire.BF16: Half(torch.bfloat16),
+    wire.PLAIN: Rounded(),
+    wire.FP16: Rounded(torch.float16),
+    wire.BF16: Rounded(torch.bfloat16),
     wire.INT8: RowScaled(),
 }
-COMPRESSIONS: Mapping[wire.Compression, Packing] = {
-    wire.UNCOMPRESSED: Unpacked(),
-    wire.ZSTD: Zstd(),
-}
 LARGEST_RANK = 8  # dimensions of a tensor; more are a mistake or an attack
+ZSTD_LEVEL = 1  # the fastest of the usual ones
 
 _WIRE_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -49,7 +44,9 @@ def describe(
         dtype=_WIRE_DTYPES[tensor.dtype], shape=tensor.shape, codec=codec, compression=compression
     )
     expected_bytes(header.shape, header.dtype, codec)  # refuses what cannot be decoded
-    data = COMPRESSIONS[compression].pack(CODECS[codec].write(tensor.detach().cpu()))
+    data = CODECS[codec].write(tensor.detach().cpu())
+    if compression == wire.ZSTD:
+        data = compress(data)
     header.bytes = sum(map(len, data))
     return header, data
 
@@ -67,16 +64,24 @@ def expected_bytes(shape: Sequence[int], dtype: wire.Dtype, codec: wire.Codec) -
     return CODECS[codec].size(tuple(shape), DTYPES[dtype])
 
 
+def sent_bytes(size: int, compression: wire.Compression) -> range:
+    """Return how many bytes this many may become when they are sent."""
+    if compression == wire.UNCOMPRESSED:
+        return range(size, size + 1)
+    # zstd's own ZSTD_COMPRESSBOUND; a frame is never empty.
+    return range(1, size + (size >> 8) + (max((128 << 10) - size, 0) >> 11) + 1)
+
+
 def decode(header: wire.Tensor, data: bytes | bytearray | memoryview) -> Tensor:
     """Return the tensor that was described; it lives in the memory of `data` where that can be written to.
 
     It takes memory for as many numbers as the header says, so the header must have been checked against what
-    was agreed (framing.Expected).
+    was agreed (framing.TensorSpec).
     """
     size = expected_bytes(header.shape, header.dtype, header.codec)
-    if header.compression not in COMPRESSIONS:
+    if header.compression not in wire.Compression.values():
         raise WireError(wire.MALFORMED, f"compression {header.compression} is unknown")
-    plain = COMPRESSIONS[header.compression].unpack(memoryview(data), size)
+    plain = memoryview(data) if header.compression == wire.UNCOMPRESSED else decompress(data, size)
     if len(plain) != size:
         raise WireError(wire.MALFORMED, f"{len(plain)} bytes for a tensor that has {size}")
     if plain.readonly:
@@ -84,15 +89,28 @@ def decode(header: wire.Tensor, data: bytes | bytearray | memoryview) -> Tensor:
     return CODECS[header.codec].read(plain, tuple(header.shape), DTYPES[header.dtype])
 
 
-_Value = TypeVar("_Value", bound=int)
+def compress(data: Sequence[memoryview]) -> list[memoryview]:
+    """Return bytes as one zstd frame that states its content size."""
+    frame = _zstandard().ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=sum(map(len, data)))
+    return [memoryview(piece) for piece in (*map(frame.compress, data), frame.flush()) if piece]
 
 
-def _check_complete(enum: EnumTypeWrapper, implemented: Mapping[_Value, object]) -> None:
-    missing = [name for name, value in enum.items() if value not in implemented and "UNKNOWN" not in name]
-    if missing:
-        raise ImportError(f"wire.proto has {', '.join(missing)}, which the codec does not implement")
+def decompress(data: bytes | bytearray | memoryview, size: int) -> memoryview:
+    """Return the bytes that were compressed; never takes memory for more than `size` of them."""
+    zstandard = _zstandard()
+    try:
+        # zstandard takes as much memory as the frame says, so what it says is checked first.
+        stated = zstandard.get_frame_parameters(data).content_size
+        if stated != size:
+            raise WireError(wire.MALFORMED, f"a zstd frame states {stated} bytes where {size} belong")
+        return memoryview(zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False))
+    except zstandard.ZstdError as error:
+        raise WireError(wire.MALFORMED, f"bytes that zstd cannot read: {error}") from error
 
 
-_check_complete(wire.Dtype, DTYPES)
-_check_complete(wire.Codec, CODECS)
-_check_complete(wire.Compression, COMPRESSIONS)
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise InputError("compression zstd needs a library; run: pip install 'gapsl[zstd]'") from error
+    return zstandard

@@ -1,4 +1,4 @@
-"""The codecs: how a tensor's numbers become bytes, how many, and by how much they may differ afterwards."""
+"""The codecs: how a tensor's numbers become bytes, and how many (what each loses: docs/network.md)."""
 
 from __future__ import annotations
 
@@ -35,51 +35,27 @@ class NumberFormat(ABC):
     def read(self, data: memoryview, shape: Shape, dtype: torch.dtype) -> Tensor:
         """Return the tensor that was written; it may live in the memory of its bytes."""
 
-    @abstractmethod
-    def error(self, tensor: Tensor) -> Tensor:
-        """Return the most by which each finite number may differ after writing and reading, in float64."""
 
-
-class Plain(NumberFormat):
-    """The numbers as they are in memory: nothing is lost."""
-
-    writes = NumberFormat.writes | {torch.int64}
-
-    def size(self, shape: Shape, dtype: torch.dtype) -> int:
-        return math.prod(shape) * dtype.itemsize
-
-    def write(self, tensor: Tensor) -> list[memoryview]:
-        return [_bytes(tensor)]
-
-    def read(self, data: memoryview, shape: Shape, dtype: torch.dtype) -> Tensor:
-        return _numbers(data, dtype).reshape(shape)
-
-    def error(self, tensor: Tensor) -> Tensor:
-        return torch.zeros_like(tensor, dtype=torch.float64)
-
-
-class Half(NumberFormat):
-    """Two bytes a number, rounded to nearest even.
+class Rounded(NumberFormat):
+    """The numbers as they are in memory, or rounded to the nearest even of a shorter dtype.
 
     NaN and infinities stay what they are. A finite number beyond the range becomes the largest finite one of
     its sign: an infinity would say that training has diverged, which it has not. FP16 is less exact below
     6e-5 and has nothing below 6e-8, where gradients of a mean loss may well be; BF16 has float32's range.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        self._dtype = dtype
+        self.writes = NumberFormat.writes if dtype is not None else NumberFormat.writes | {torch.int64}
 
     def size(self, shape: Shape, dtype: torch.dtype) -> int:
-        return math.prod(shape) * self.dtype.itemsize
+        return math.prod(shape) * (self._dtype or dtype).itemsize
 
     def write(self, tensor: Tensor) -> list[memoryview]:
-        return [_bytes(_rounded(tensor, self.dtype))]
+        return [_bytes(tensor if self._dtype is None else _rounded(tensor, self._dtype))]
 
     def read(self, data: memoryview, shape: Shape, dtype: torch.dtype) -> Tensor:
-        return _numbers(data, self.dtype).reshape(shape).to(dtype)
-
-    def error(self, tensor: Tensor) -> Tensor:
-        return _rounding(tensor, self.dtype) + _rounding(tensor, torch.float32)
+        return _numbers(data, self._dtype or dtype).reshape(shape).to(dtype)
 
 
 class RowScaled(NumberFormat):
@@ -105,12 +81,6 @@ class RowScaled(NumberFormat):
             raise WireError(wire.NOT_FINITE, "the scale of an INT8 row is negative, infinite or NaN")
         counts = _by_rows(_numbers(data[split:], torch.int8).reshape(shape))
         return counts.to(torch.float32).mul_(steps[:, None]).reshape(shape).to(dtype)
-
-    def error(self, tensor: Tensor) -> Tensor:
-        steps = _steps(_by_rows(_rounded(tensor, torch.float32))).double()[:, None]
-        # Half a step, and what float32 loses where 127 steps are divided and multiplied again.
-        error = (steps * (0.5 + 2**-16)).expand(_by_rows(tensor).shape).reshape(tensor.shape)
-        return error + _rounding(tensor, torch.float32)
 
 
 def _rows(shape: Shape) -> int:
@@ -141,15 +111,6 @@ def _rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         if not bool((low >= -largest) & (high <= largest)):
             tensor = torch.where(tensor.isinf(), tensor, tensor.clamp(-largest, largest))
     return tensor.to(dtype)
-
-
-def _rounding(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what `_rounded` may change: half a unit in the last place, and what is beyond the range."""
-    size = tensor.double().abs()
-    if tensor.dtype == dtype:
-        return torch.zeros_like(size)
-    kind = torch.finfo(dtype)
-    return size.clamp(kind.smallest_normal, kind.max) * (kind.eps / 2) + (size - kind.max).clamp_min(0)
 
 
 def _bytes(tensor: Tensor) -> memoryview:

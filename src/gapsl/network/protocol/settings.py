@@ -1,8 +1,10 @@
-"""How a run goes over the network: the section `network` of a configuration file."""
+"""How a run goes over the network: the section `network` of a configuration, and when a round closes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -11,8 +13,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 from gapsl.common.settings import Settings
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server.round_policy import HOW, RoundPolicy, parse_round_policy
-from gapsl.network.tls.names import why_not_a_name
+from gapsl.network.tls.names import check_name
 
 CODECS: Mapping[str, wire.Codec] = {
     "none": wire.PLAIN,
@@ -23,6 +24,50 @@ CODECS: Mapping[str, wire.Codec] = {
 COMPRESSIONS: Mapping[str, wire.Compression] = {"none": wire.UNCOMPRESSED, "zstd": wire.ZSTD}
 
 CodecName = Literal["none", "fp16", "bf16", "int8"]
+HOW = "all, fraction:SHARE (0 to 1) or deadline:SECONDS"
+
+
+@dataclass(frozen=True)
+class RoundPolicy:
+    """A policy; whatever it is, a round with everybody closes at once, and one with nobody never."""
+
+    name: Literal["all", "fraction", "deadline"] = "all"
+    argument: float = 1.0  # the share, or the seconds
+    least: int = 1  # devices that a deadline waits for
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether every device is waited for, however long it is away."""
+        return self.name == "all"
+
+    @property
+    def seconds(self) -> float:
+        """How long a round is open before time alone may close it."""
+        return self.argument if self.name == "deadline" else math.inf
+
+    def closes(self, asked: int, arrived: int, seconds: float) -> bool:
+        """Say whether a round of so many devices closes, with so many arrived after so long."""
+        if arrived == asked:
+            return True
+        if self.name == "fraction":
+            return arrived >= max(1, math.ceil(self.argument * asked - 1e-9))
+        return self.name == "deadline" and seconds >= self.argument and arrived >= min(self.least, asked)
+
+
+def parse_round_policy(text: str, *, least: int = 1) -> RoundPolicy:
+    """Read a policy as it is written in settings."""
+    name, _, argument = text.partition(":")
+    try:
+        number = float(argument) if argument else 1.0
+    except ValueError:
+        raise InputError(f"closing {text!r}: {argument!r} is not a number; write {HOW}") from None
+    if name == "all" and not argument:
+        return RoundPolicy("all")
+    if name == "fraction" and argument and 0 < number <= 1:
+        return RoundPolicy("fraction", number)
+    if name == "deadline" and argument and 0 < number < math.inf:
+        return RoundPolicy("deadline", number, least)
+    raise InputError(f"unknown closing {text!r}; write {HOW}")
 
 
 class Network(Settings):
@@ -56,10 +101,7 @@ def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of devices if they can be, or say what is wrong with them."""
     if len(set(names)) != len(names):
         raise InputError(f"a device is named twice: {', '.join(names)}")
-    for name in names:
-        if (why := why_not_a_name(name)) is not None:
-            raise InputError(f"{name!r} cannot be a device's name: {why}")
-    return names
+    return tuple(check_name(name) for name in names)
 
 
 def make_network(values: Mapping[str, Any]) -> Network:

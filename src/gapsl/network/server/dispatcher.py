@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.server.device_link import DeviceLink, LinkState, PendingCommand, late
-from gapsl.network.server.event_queue import EventQueue
-from gapsl.network.server.fleet_state import FleetState
-from gapsl.network.server.recovery import Rollbacks, lacks_checkpoints, without_checkpoints
-from gapsl.network.server.round_policy import RoundPolicy
-from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Inbox, Joined, Left
+from gapsl.network.protocol.settings import RoundPolicy
+from gapsl.network.server.device_link import DeviceLink, EventQueue, LinkState, PendingCommand, late
+from gapsl.network.server.fleet_state import FleetState, Rollbacks, lacks_checkpoints, without_checkpoints
+from gapsl.network.server.service import Roster
+from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Joined, Left
 
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
@@ -32,22 +32,21 @@ class Dispatcher:
 
     def __init__(
         self,
-        names: Sequence[str],
-        inbox: Inbox,
+        roster: Roster,
         state: FleetState,
-        check: Callable[[int, wire.Ready], None],
+        contract: TensorContract,
         *,
         policy: RoundPolicy,
         total_rounds: int,
         patience: float,
         stop: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda text: None,
-        uploaded: Callable[[int, int], None] = lambda device, size: None,
     ) -> None:
-        self._state, self._check, self.policy, self._total_rounds = state, check, policy, total_rounds
-        self._tell, self._count = tell, uploaded
-        self.links = {device: DeviceLink(name) for device, name in enumerate(names)}
-        self._events = EventQueue(inbox, self.links, policy, patience=patience, stop=stop, tell=tell)
+        self.state, self.contract, self.policy, self._total_rounds = state, contract, policy, total_rounds
+        self.tell = tell
+        self.uploaded: Callable[[int, int], None] = lambda device, size: None  # told of each upload's bytes
+        self.links = {device: DeviceLink(name) for device, name in enumerate(roster.names)}
+        self._events = EventQueue(roster.inbox, self.links, policy, patience=patience, stop=stop, tell=tell)
         self.departures = dict.fromkeys(self.links, 0)  # how often each device's link has ended
         self.round = 0  # the one that is open, or was last
         self.arrived: set[int] = set()  # whose uploads of the exchange have been taken
@@ -62,9 +61,9 @@ class Dispatcher:
 
     def gather(self) -> None:
         """Wait until every device has said what it has; of a run that goes on that is known already."""
-        known = not self.policy.waits_for_all and len(self._state.devices) == len(self.links)
+        known = not self.policy.waits_for_all and len(self.state.devices) == len(self.links)
         self.wait(lambda: known or all(link.ready is not None for link in self.links.values()))
-        self._state.keep()
+        self.state.keep()
 
     def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's rounds that everybody has who is waited for.
@@ -79,7 +78,7 @@ class Dispatcher:
         while lost := without_checkpoints(self._restorable(), rounds):
             for link in (self.links[device] for device in lost):
                 if link.session is not None:
-                    self._tell(f"{link.name} is refused: it lacks the run's checkpoints")
+                    self.tell(f"{link.name} is refused: it lacks the run's checkpoints")
                     link.session.refuse(lacks_checkpoints(rounds))
                     link.session = None
             self.step()
@@ -89,7 +88,7 @@ class Dispatcher:
         """Let every device begin from what it stored after a round, or from the last one before it."""
         self._training = False
         self._drain()
-        self._state.begin(round)
+        self.state.begin(round)
         self.rollbacks, self.absent, self.arrived = Rollbacks(), [], set()
         self._training, self.round, self._open = True, round, None
         self._uploads.clear()
@@ -124,7 +123,7 @@ class Dispatcher:
         """
         for link in self.links.values():
             if link.session is not None and (why := link.session.unwelcome()):
-                self._tell(f"{link.name} is refused: {why}")
+                self.tell(f"{link.name} is refused: {why}")
                 link.session = None
         self.round, turn = message.forward.round, message.forward.turn
         self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
@@ -135,9 +134,7 @@ class Dispatcher:
                     self.links[device].ask(message, due)
                     asked.add(device)
             ends = opened + self.policy.seconds
-            if (
-                not self._uploads
-            ):  # past its end a round with too few is open until they come, or patience ends
+            if not self._uploads:  # past its end a round is open until enough come, or patience ends
                 self.step(ends if time.monotonic() < ends else None)
             if self._uploads:
                 event = self._uploads.popleft()
@@ -210,7 +207,7 @@ class Dispatcher:
             link.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
             link.session = None
             self.departures[device] += 1
-            self._tell(f"{link.name} does not answer, and is not waited for")
+            self.tell(f"{link.name} does not answer, and is not waited for")
 
     # --- events
 
@@ -223,16 +220,16 @@ class Dispatcher:
             return self._joined(link, event)
         if link.session is not event.session:  # of a connection that has ended
             if isinstance(event, Left) and event.reason.startswith(GIVES_UP):
-                self._tell(f"{link.name} could not begin: {event.reason}")
+                self.tell(f"{link.name} could not begin: {event.reason}")
             return False
         if isinstance(event, Left):
             link.session = None
             self.departures[event.session.device] += 1
-            self._tell(f"{link.name} has left: {event.reason}")
+            self.tell(f"{link.name} has left: {event.reason}")
             self._drop_unneeded(link)
         else:
             if isinstance(upload := event.answer, wire.Upload) and self._training:
-                self._count(event.session.device, upload.activations.bytes + 8 * len(upload.labels))
+                self.uploaded(event.session.device, upload.activations.bytes + 8 * len(upload.labels))
                 if (upload.round, upload.turn) == self._open:
                     self._uploads.append(event)
                 else:
@@ -251,20 +248,20 @@ class Dispatcher:
         """Let a device in; one that kept its memory goes on, another one begins again."""
         device = event.session.device
         try:
-            self._check(device, event.ready)
+            self.state.check(device, event.ready, self.contract)
         except WireError as error:
-            self._tell(f"{link.name} is refused: {error}")
+            self.tell(f"{link.name} is refused: {error}")
             event.session.refuse(error)
             return False
         beginning = bool(link.pending) and link.pending[0].kind == "begin"
         link.session, link.ready, link.has = event.session, event.ready, set()
-        self._tell(f"{link.name} is here")
+        self.tell(f"{link.name} is here")
         self._drop_unneeded(link)  # its old link may have ended unnoticed
         if beginning:
             link.drop(keep=lambda command: command.kind != "begin")
         if not self._training:
             return True
-        if event.ready.generation == self._state.generations.current and not beginning:
+        if event.ready.generation == self.state.generations.current and not beginning:
             link.came_back(self._open if self._has_uploaded(device) else None)
             return True
         if (self.policy.waits_for_all and not beginning) or any(command.needed for command in link.pending):
@@ -275,14 +272,14 @@ class Dispatcher:
 
     def _begin(self, device: int) -> None:
         """Let a device begin from the newest of its states that counts."""
-        link, generation = self.links[device], self._state.generations.current
+        link, generation = self.links[device], self.state.generations.current
         round = max(found for found in self._restorable()[device] if found <= self.round)
         if self.policy.waits_for_all and round != self.round:
             raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
         uploaded = self._has_uploaded(device)
         self.restarted |= {device} if uploaded else set()
         if round != self.round:
-            self._tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
+            self.tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
             self.rollbacks.add(device, round, uploaded=uploaded)
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
         link.ask_first(wire.ToDevice(begin=begin), ExpectedAnswer("done"))
@@ -294,6 +291,6 @@ class Dispatcher:
     def _restorable(self) -> dict[int, set[int]]:
         """Return the rounds that each device can go back to."""
         return {
-            device: self._state.generations.restorable(link.ready.stored if link.ready is not None else ())
+            device: self.state.generations.restorable(link.ready.stored if link.ready is not None else ())
             for device, link in self.links.items()
         }

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import Assembler, TensorSpec, parts
-from gapsl.network.protocol.serialization import deserialize
+from gapsl.network.protocol.framing import TensorSpec, deserialize, framed, received
 
 GIVES_UP = "the device gives up"
 LAST_WORD_SECONDS = 10.0  # for a device to take what was sent before its stream was ended
@@ -93,8 +92,7 @@ class Session:
         self._finished = False
         self._due: ExpectedAnswer | None = ExpectedAnswer("ready")
         self._lock = threading.Lock()
-        self._assembler = Assembler()
-        self._announced: tuple[Answer, Tensor | None] | None = None  # whose tensor is arriving
+        self._labels: Tensor | None = None  # of the answer whose tensor is arriving
 
     def command(
         self, message: wire.ToDevice, due: ExpectedAnswer | None = None, payload: Sequence[memoryview] = ()
@@ -159,8 +157,8 @@ class Session:
     def read(self, stream: Iterator[bytes]) -> None:
         """Take what the device sends until its stream ends; what is not due ends it with a refusal."""
         try:
-            for data in stream:
-                self._take(deserialize(wire.FromDevice, data))
+            for message, tensor in received(wire.FromDevice, self._until_finished(stream), self._announced):
+                self._take(message, tensor)
             reason = "it closed its stream"
             self.close()
         except WireError as error:
@@ -171,21 +169,21 @@ class Session:
             self.close()
         self._inbox.put(Left(self, reason))
 
-    def _take(self, message: wire.FromDevice | memoryview) -> None:
-        if self._finished:
+    def _until_finished(self, stream: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield what the device sends; when the run is finished only that it has heard of it is wanted."""
+        for data in stream:
+            if not self._finished:
+                yield data
+                continue
+            message = deserialize(wire.FromDevice, data)
             if isinstance(message, wire.FromDevice) and message.WhichOneof("message") == "heard":
                 self._inbox.put(Heard(self))
                 self.close()
-            return
-        if isinstance(message, memoryview):
-            tensor = self._assembler.add(message)
-            if tensor is not None and self._announced is not None:
-                (answer, labels), self._announced = self._announced, None
-                self._inbox.put(Answered(self, answer, tensor, labels))
-            return
-        if self._assembler.waiting:
-            raise WireError(wire.MALFORMED, "a message where a part of a tensor is due")
+
+    def _announced(self, message: wire.FromDevice) -> tuple[wire.Tensor, TensorSpec] | None:
+        """Refuse a message that is not the one due; return its tensor, and what was agreed about it."""
         kind = message.WhichOneof("message")
+        self._labels = None
         if kind == "failed":
             reason = "".join(c if c.isprintable() else " " for c in message.failed.reason[:200])
             raise WireError(wire.REASON_UNKNOWN, f"{GIVES_UP}: {reason}")
@@ -194,32 +192,25 @@ class Session:
         if due is None or kind != due.kind:
             expected = "nothing" if due is None else due.kind
             raise WireError(wire.MALFORMED, f"{kind or 'an unknown message'} where {expected} is due")
-        if kind == "ready":
-            self._inbox.put(Joined(self, message.ready))
-            return
-        self._answer(getattr(message, kind), due)
-
-    def _answer(self, answer: Answer, due: ExpectedAnswer) -> None:
-        if isinstance(answer, wire.Done | wire.Status):
-            self._inbox.put(Answered(self, answer, None, None))
-            return
-        if isinstance(answer, wire.Judged):
-            labels, header = None, answer.tensor
-            if answer.HasField("tensor") != (due.tensor is not None):
+        if kind == "judged":
+            header = message.judged.tensor
+            if message.judged.HasField("tensor") != (due.tensor is not None):
                 raise WireError(wire.MALFORMED, "a tensor too much, or too few")
-        else:
+        elif kind in ("upload", "scored"):
+            answer = message.upload if kind == "upload" else message.scored
             about = (answer.round, answer.turn) if isinstance(answer, wire.Upload) else (answer.batch,)
             if about != due.about:
                 raise WireError(wire.LATE, f"an answer about {about} where {due.about} is due")
-            labels, header = checked_labels(answer, due), answer.activations
-        if due.tensor is None:
-            self._inbox.put(Answered(self, answer, None, None))
-            return
-        tensor = self._assembler.start(header, due.tensor)
-        if tensor is None:
-            self._announced = (answer, labels)
+            self._labels, header = checked_labels(answer, due), answer.activations
+        return None if due.tensor is None else (header, due.tensor)
+
+    def _take(self, message: wire.FromDevice, tensor: Tensor | None) -> None:
+        """Give the run what has arrived and was due."""
+        kind = str(message.WhichOneof("message"))
+        if kind == "ready":
+            self._inbox.put(Joined(self, message.ready))
         else:
-            self._inbox.put(Answered(self, answer, tensor, labels))
+            self._inbox.put(Answered(self, getattr(message, kind), tensor, self._labels))
 
 
 def checked_labels(answer: wire.Upload | wire.Scored, due: ExpectedAnswer) -> Tensor | None:
@@ -236,9 +227,3 @@ def checked_labels(answer: wire.Upload | wire.Scored, due: ExpectedAnswer) -> Te
     if not bool((none == -1).all()):
         raise WireError(wire.MALFORMED, f"the last {due.unlabelled} rows are probes, and have no label")
     return labels
-
-
-def framed(message: wire.ToDevice, payload: Sequence[memoryview]) -> Iterator[Outgoing]:
-    """Yield a message and the parts of its tensor."""
-    yield message
-    yield from parts(payload)

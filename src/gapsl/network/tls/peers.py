@@ -12,21 +12,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import grpc
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from gapsl.common.errors import GapslError, InputError
+from gapsl.common.errors import InputError
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
 from gapsl.network.tls.certificates import DEVICE_URI, read_certificate, read_list
 from gapsl.network.tls.names import CA, REVOKED, why_not_a_name
 
 log = logging.getLogger(__name__)
 
 AuthContext = Mapping[str, Sequence[bytes]]
-
-
-class Unidentified(GapslError):
-    """Whoever calls is not a device of ours; the message says why, for its operator and the log."""
 
 
 class Revoked:
@@ -44,13 +44,8 @@ class Revoked:
         self._seen = self._stamp()  # before reading, so that a change in between is read later
         self._list = read_list(path, self._ca)
 
-    def refuses(self, certificate: bytes | x509.Certificate) -> bool:
-        """Say whether a certificate (PEM or DER) is revoked; what is no certificate is refused too."""
-        if isinstance(certificate, bytes):
-            try:
-                certificate = parse(certificate)
-            except Exception:  # of many kinds: the bytes are somebody else's choice
-                return True
+    def refuses(self, certificate: x509.Certificate) -> bool:
+        """Say whether a certificate is revoked."""
         self._follow()
         return certificate.serial_number in self._list.serials
 
@@ -85,33 +80,35 @@ class Peers:
         self._ca = read_certificate(folder / CA)
         self.revoked = Revoked(folder / REVOKED)
 
-    def peer_identity(self, auth_context: AuthContext) -> str | None:
-        """Return the name of the device that calls, None for anybody else."""
-        try:
-            return self.identify(auth_context)
-        except Unidentified:
-            return None
+    def caller(self, context: grpc.ServicerContext) -> str:
+        """Return the name of the device that calls."""
+        shown: Any = context.auth_context()  # its values are lists, whatever its stubs say
+        return self.identify(shown)
 
     def identify(self, auth_context: AuthContext) -> str:
-        """Return the name of the device that calls; `auth_context` is what grpc knows of it."""
+        """Return the name of a device; `auth_context` is what grpc knows of whoever calls.
+
+        A WireError says why it is not a device of ours, for its operator and the log.
+        """
         shown = auth_context.get("x509_pem_cert", ())
         if len(shown) != 1:
-            raise Unidentified("no certificate was shown; join with --certs")
+            raise WireError(wire.IDENTITY, "no certificate was shown; join with --certs")
         try:
             certificate = parse(shown[0])
             name = _device_name(certificate)
             certificate.verify_directly_issued_by(self._ca)
-        except Exception:  # as in Revoked
-            raise Unidentified("the certificate is not one of a device of this fleet") from None
+        except Exception:  # of many kinds: the bytes are somebody else's choice
+            raise WireError(wire.IDENTITY, "the certificate is not one of a device of this fleet") from None
         now = datetime.now(UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-            raise Unidentified(
+            raise WireError(
+                wire.IDENTITY,
                 f"the certificate of {name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
-                f"{certificate.not_valid_after_utc:%Y-%m-%d}; renew it: gapsl certs device {name} --force"
+                f"{certificate.not_valid_after_utc:%Y-%m-%d}; renew it: gapsl certs device {name} --force",
             )
         if self.revoked.refuses(certificate):
-            raise Unidentified(
-                f"the certificate of {name} is revoked; issue a new one to let {name} in again"
+            raise WireError(
+                wire.IDENTITY, f"the certificate of {name} is revoked; issue a new one to let {name} in again"
             )
         return name
 

@@ -1,0 +1,190 @@
+"""What the two servers share: how they listen, who may speak, and how many streams a party may hold open."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from gapsl.common.errors import InputError, Unavailable
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import OPTIONS, PROTOCOL
+from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.framing import serialize
+from gapsl.network.tls.credentials import check_address, choose_security, server_credentials
+
+SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
+MOST_SILENT = 2  # streams of one certificate that have not said what they are about, or do not hear a refusal
+STRANGER = ""  # whoever has a certificate that is not accepted
+HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
+
+Identify = Callable[[grpc.ServicerContext], str | None]  # the name in a peer's certificate; None: it has none
+Handler = Callable[[Iterator[bytes], grpc.ServicerContext], Iterator[Any]]
+
+
+def server_security(
+    address: str, certs: str | Path | None, insecure: bool, name: str
+) -> tuple[grpc.ServerCredentials | None, Identify]:
+    """Return what a server listens with, and how it knows who calls."""
+    check_address(address)
+    folder = choose_security(address, None if certs is None else Path(certs), insecure)
+    if folder is None:
+        return None, lambda context: None
+    try:
+        from gapsl.network.tls.peers import Peers
+    except ImportError:
+        raise InputError('a server with certificates needs: pip install "gapsl[tls]"') from None
+    return server_credentials(folder, name), Peers(folder).caller
+
+
+def check_protocol(protocol: int, version: str) -> None:
+    """Refuse whoever speaks another protocol."""
+    if protocol != PROTOCOL:
+        raise WireError(
+            wire.VERSION,
+            f"this server speaks protocol {PROTOCOL}, the device {protocol} "
+            f"(gapsl {version[:20] or 'of an unknown version'}); install the same gapsl on both",
+        )
+
+
+def listed(name: str, names: Sequence[str], identity: str | None) -> int:
+    """Return the number of a device, or refuse one that is not listed or not the one it says it is."""
+    if identity is not None and name != identity:
+        raise WireError(
+            wire.IDENTITY, f"the certificate is that of {identity!r}, the device says it is {name[:100]!r}"
+        )
+    if name not in names:
+        raise WireError(
+            wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; list it with --names at the server"
+        )
+    return names.index(name)
+
+
+class OpenStreams:
+    """The streams that each party holds open: so many and no more, to leave room for others.
+
+    A newer one ends the oldest, and the one that it takes the place of: its link may have broken.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[Hashable, dict[Hashable, grpc.ServicerContext]] = {}  # by party, the oldest first
+        self._lock = threading.Lock()  # streams open and close in gRPC's threads
+
+    @contextmanager
+    def of(self, party: Hashable, context: grpc.ServicerContext, place: Hashable = None) -> Iterator[None]:
+        """Count a stream of a party; None is whoever has no certificate: they cannot be told apart."""
+        if party is None:
+            yield
+            return
+        key = id(context) if place is None else place
+        with self._lock:
+            mine = self._open.setdefault(party, {})
+            ended = [mine.pop(key)] if key in mine else []
+            while len(mine) >= self._most:
+                ended.append(mine.pop(next(iter(mine))))
+            mine[key] = context
+        for old in ended:
+            old.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if mine.get(key) is context:
+                    del mine[key]
+
+
+@contextmanager
+def within(seconds: float, otherwise: Callable[[], object]) -> Iterator[None]:
+    """Do something else if what is done meanwhile takes longer."""
+    timer = threading.Timer(seconds, otherwise)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Serving:
+    """A gRPC server that listens, with its health where that package is installed."""
+
+    def __init__(
+        self,
+        service: str,
+        method: str,
+        handler: Handler,
+        address: str,
+        streams: int,
+        credentials: grpc.ServerCredentials | None,
+    ) -> None:
+        most = streams + SPARE  # others are turned away at once, and try again
+        self._server = grpc.server(
+            ThreadPoolExecutor(max_workers=most), options=OPTIONS, maximum_concurrent_rpcs=most
+        )
+        call: grpc.RpcMethodHandler[bytes, Any] = grpc.stream_stream_rpc_method_handler(
+            handler, response_serializer=serialize
+        )
+        handlers = grpc.method_handlers_generic_handler(service, {method: call})
+        self._server.add_generic_rpc_handlers((handlers,))
+        self._health = watched(self._server, service)
+        check_free(address)
+        try:
+            self.port = (
+                self._server.add_insecure_port(address)
+                if credentials is None
+                else self._server.add_secure_port(address, credentials)
+            )
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}: {error}; is another server there?") from None
+        self._server.start()
+
+    def leaving(self) -> None:
+        """Tell those who watch that the server goes down."""
+        if self._health is not None:
+            self._health.enter_graceful_shutdown()
+
+    def stop(self) -> None:
+        """Stop listening, and give streams a moment to end."""
+        self._server.stop(grace=2.0).wait()
+
+
+def watched(server: grpc.Server, service: str) -> Any:
+    """Add the gRPC health protocol to a server; None where its package is not installed."""
+    try:
+        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    except ImportError:
+        return None
+    servicer = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    for name in ("", service):
+        servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    return servicer
+
+
+def check_free(address: str) -> None:
+    """Refuse a port that somebody has at one of a host's addresses: gRPC is content with another of them."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or port == "0" or (":" in host.strip("[]") and not host.startswith("[")):
+        return
+    with suppress(socket.gaierror):  # gRPC says what is wrong with a host
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        for family, kind, _, _, place in found:
+            with socket.socket(family, kind) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    trial.bind(place)
+                except OSError as error:
+                    if error.errno == errno.EADDRINUSE:
+                        raise InputError(
+                            f"cannot listen on {address}: another program is at {place[0]}"
+                        ) from None
