@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from processes import ENVIRONMENT, TINY, Launcher, fresh, records_of, result_of, weights_of
+from processes import ENVIRONMENT, TINY, Launcher, fresh, records_of, result_of, strict_json, weights_of
 from rich.cells import cell_len
 
 import gapsl
@@ -218,8 +219,32 @@ def test_show_prints_the_table_and_draws(cli: Launcher, undisturbed: Runs) -> No
     final = result_of(folder).final
     assert f"{100 * final['device_mean']:.1f}" in ended.stdout
     assert ESCAPE not in ended.stdout
-    for name in ("curves", "labels", "angles"):
+    for name in ("curves", "labels", "angles", "confusion"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_prints_every_format_and_the_classes(cli: Launcher, undisturbed: Runs) -> None:
+    folder = undisturbed()
+    mean = result_of(folder).final.device_mean
+    for name, start in (("csv", "method,"), ("latex", "%"), ("markdown", "digits"), ("json", "{")):
+        ended = cli.run("show", folder, "--format", name)
+        assert ended.code == 0, ended.stderr
+        assert ended.stdout.startswith(start)
+    assert strict_json(ended.stdout)["groups"][0]["device_mean"] == mean
+    ended = cli.run("show", folder, "--classes", "--confusion")
+    assert ended.code == 0, ended.stderr
+    assert [line.split()[0] for line in ended.stdout.splitlines()[1:12]] == ["class", *map(str, range(10))]
+
+
+def test_show_tells_of_a_run_that_is_not_finished_how_far_it_is_and_how_to_finish_it(
+    cli: Launcher, undisturbed: Runs, tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed(), tmp_path / "half")
+    (tmp_path / "half" / "result.json").unlink()
+    ended = cli.run("show", tmp_path)
+    assert ended.code == 0, ended.stderr
+    rounds = len(records_of(tmp_path / "half"))
+    assert f"half is at round {rounds} of {rounds}; finish it with: gapsl resume" in ended.stdout
 
 
 def test_output_into_a_pipe_that_closes_early_is_no_error(tmp_path: Path) -> None:
@@ -279,10 +304,10 @@ def test_the_table_of_a_comparison_is_whole_and_plain(comparison: tuple[Path, st
     assert "…" not in printed, "cells are cut off"
     lines = printed.splitlines()
     header = next(line for line in lines if line.startswith("method"))
-    for name in ("mean", "std", "min", "max", "ensemble", "merged", "local", "MB up", "MB down"):
+    for name in ("mean", "std", "min", "max", "ensemble", "merged", "local", "up", "down", "vs PSL"):
         assert name in header
     rows = [line.split()[0] for line in lines[lines.index(header) + 1 :][:2]]
-    assert rows == ["psl", "gapsl"], "in the order they were asked for"
+    assert rows == ["PSL", "GAPSL"], "in the order they were asked for"
 
 
 def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launcher, tmp_path: Path) -> None:
@@ -290,9 +315,9 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
     ended = cli.run("compare", *TINY, "--methods", "psl,recommended", "--out", out, env={"COLUMNS": "80"})
     assert ended.code == 0, ended.stderr
     rows = [
-        line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("psl ", "recommended "))
+        line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("PSL ", "recommended "))
     ]
-    assert rows == ["psl", "recommended"]
+    assert rows == ["PSL", "recommended"]
     ours = result_of(out / "recommended-seed0")
     assert (ours.method, ours.label) == ("psl", "recommended")
     for name, value in preset("recommended").items():

@@ -15,7 +15,7 @@ from PIL import Image
 
 import gapsl
 from gapsl.analysis.diagnose import diagnose, read_run
-from gapsl.analysis.tables import title
+from gapsl.analysis.tables import results_table
 from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.data import load_source
 from gapsl.fleets import remote
@@ -64,7 +64,7 @@ def test_devices_bring_their_data_and_the_public_test_set_is_sent_to_them(
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)
     final = result.final
-    assert ", own data, " in title([result]), "the partition is nobody's"
+    assert ", own data, " in results_table([result]).title, "the partition is nobody's"
     assert len(final.device_accuracy) == 3
     assert final.local > final.device_mean > 0.1  # a device is better at what it has seen
     known = json.loads((tmp_path / "run" / "fleet.json").read_text())["devices"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import deque
@@ -11,10 +12,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from torch import nn
 
 from gapsl.analysis.comparison_folder import lay_out, runs_in
+from gapsl.analysis.formats import Table
 from gapsl.analysis.progress import Display, RunProgress
 from gapsl.analysis.tables import results_table, to_pandas
 from gapsl.analysis.worker import LOG, STOPPED
@@ -29,7 +30,7 @@ from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import MODELS, Split
 from gapsl.run.api import compose, resume
 from gapsl.run.build import prepare
-from gapsl.run.config import Config, make_config, merge, presets
+from gapsl.run.config import Config, flat, make_config, merge, presets
 from gapsl.run.config import preset as preset_values
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import OBSERVERS, check_observers
@@ -59,12 +60,16 @@ class Comparison:
     failures: Mapping[str, Failure] = field(default_factory=dict)  # by the run's name, as gapsl-seed0
     stopped: bool = False  # `stop` ended it early; the same call goes on
 
-    def table(self) -> Table:
-        """Return a row a method; several seeds become mean ± sample standard deviation."""
-        return results_table(self.results)
+    def table(self, baseline: str | None = None) -> Table:
+        """Return a row per method: several seeds become mean ± sample standard deviation.
+
+        The others are compared with `baseline`, or the first, seed by seed. `print` it, or take `.csv()`,
+        `.latex()`, `.markdown()`.
+        """
+        return results_table(self.results, baseline)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a row a run: method, seed, and its final measures."""
+        """Return a row per run: method, seed, and its final measures."""
         return to_pandas(self.results)
 
 
@@ -111,15 +116,19 @@ def compare(
             raise InputError(f"a comparison takes {name}s, not the setting {name}; leave it out")
     with tempfile.TemporaryDirectory(prefix="gapsl-") as scratch:
         folder = Path(out).expanduser() if out is not None else Path(scratch) / "comparison"
+        chosen = entries(methods)
         jobs = []
         for seed in dict.fromkeys(seeds):
-            for entry, own in entries(methods).items():
+            for entry, own in chosen.items():
                 values = merge(base.given(), own, {"seed": seed})
                 name = f"{entry.replace('/', '-')}-seed{seed}"
                 jobs.append(Job(name, folder / name, make_config(values)))
         if not jobs:
             raise InputError("there is nothing to compare; give one seed or more")
-        return _run(folder, jobs, given, workers, progress, stop, fresh=True)
+        display = progress if isinstance(progress, Display) else Display(quiet=not progress)
+        for line in kept_settings(base, chosen):
+            display.say(line)
+        return _run(folder, jobs, given, workers, display, stop, fresh=True)
 
 
 def resume_comparison(
@@ -132,7 +141,8 @@ def resume_comparison(
     """Go on with all runs of a comparison that are not finished."""
     folder = Path(out).expanduser()
     jobs = [Job(run.path.name, run.path, run.config()[0]) for run in runs_in(folder)]
-    return _run(folder, jobs, {}, workers, progress, stop, fresh=False)
+    display = progress if isinstance(progress, Display) else Display(quiet=not progress)
+    return _run(folder, jobs, {}, workers, display, stop, fresh=False)
 
 
 def _run(
@@ -140,12 +150,11 @@ def _run(
     jobs: Sequence[Job],
     given: Mapping[str, Any],
     workers: int,
-    progress: bool | Display,
+    display: Display,
     stop: Callable[[], bool],
     *,
     fresh: bool,
 ) -> Comparison:
-    display = progress if isinstance(progress, Display) else Display(quiet=not progress)
     here_only = workers > 0 and only_here(jobs, given)
     if here_only:
         refuse_fork(jobs[0].config)
@@ -246,6 +255,22 @@ def entries(methods: Sequence[str | type[Strategy]]) -> dict[str, dict[str, Any]
         else:
             raise InputError(f"unknown method {name!r}; {nearest(name, [*METHODS, *named])}")
     return found
+
+
+def kept_settings(base: Config, chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which settings a preset keeps as it has them, against what was asked for all runs."""
+    asked = flat(base.given())
+    lines = []
+    for name, own in chosen.items():
+        kept = [f"{key}={value}" for key, value in flat(own).items() if asked.get(key, value) != value]
+        if kept:
+            lines.append(f"{name} keeps its own settings: {', '.join(kept)}")
+    return lines
+
+
+def default_workers(configs: Iterable[Config]) -> int:
+    """Return how many runs to train at a time: one per core, but a single one on a GPU, which they share."""
+    return (os.cpu_count() or 1) if all(config.device == "cpu" for config in configs) else 1
 
 
 def name_of(strategy: type[Strategy]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# Okabe and Ito's colours: told apart by everybody.
-BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, OLIVE = COLOURS = (
+# Okabe and Ito's colours, told apart by everybody, and two of Tol's.
+BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, OLIVE, PURPLE, TEAL = COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933",
+    "#5D3A9B", "#44AA99",
 )  # fmt: skip
 GREY = "#777777"
 
@@ -24,6 +25,8 @@ class Look:
 LOOKS: Mapping[str, Look] = {
     "gapsl": Look("GAPSL", BLUE, "o"),
     "sfl": Look("SFL", GREEN, "s"),
+    "papsl": Look("PAPSL", PURPLE, "h"),
+    "sfl-v2": Look("SFL v2", TEAL, "p"),
     "epsl": Look("EPSL", PINK, "^"),
     "vanilla": Look("vanilla SL", OLIVE, "v"),
     "psl": Look("PSL", ORANGE, "D"),
@@ -31,6 +34,19 @@ LOOKS: Mapping[str, Look] = {
     "central": Look("central", BLACK, "X"),
     "recommended": Look("recommended", VERMILION, "*"),
 }
+
+
+def printed_name(label: str) -> str:
+    """Return what a method, or a label of somebody's own, is called in print."""
+    return LOOKS[label].name if label in LOOKS else label
+
+
+def shade(colour: str, variant: int) -> str:
+    """Return a colour for the next curve of the same method: as it is, lighter and darker in turn."""
+    share = (0.0, 0.45, -0.4, 0.7, -0.7)[variant % 5]
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    mixed = (part + share * (255 - part) if share > 0 else part * (1 + share) for part in parts)
+    return "#" + "".join(f"{round(part):02X}" for part in mixed)
 
 
 def looks_of(labels: Iterable[str]) -> dict[str, Look]:

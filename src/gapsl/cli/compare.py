@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 import gapsl
-from gapsl.analysis.compare import Comparison
+from gapsl.analysis.compare import Comparison, default_workers
 from gapsl.analysis.plots import figure
 from gapsl.analysis.progress import Display
 from gapsl.cli import running
@@ -33,9 +32,8 @@ def compare(
     ] = "psl,sfl,gapsl",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
     workers: running.Workers = None,
-    plots: Annotated[
-        bool, typer.Option("--plots", help="Draw curves, label split and angles as PNG.")
-    ] = False,
+    plots: running.Plots = False,
+    plot_format: running.PlotFormat = "png",
     dataset: running.Dataset = None,
     data_dir: running.DataDir = None,
     model: running.Model = None,
@@ -69,21 +67,21 @@ def compare(
             seeds=numbers(seeds),
             config=chosen,
             out=out,
-            workers=workers or os.cpu_count() or 1,
+            workers=workers or default_workers([chosen]),
             progress=Display(output, quiet=quiet),
             stop=lambda: interrupt.asked,
         )
-        report(done, interrupt, plots=plots)
+        report(done, interrupt, plots=plots, plot_format=plot_format)
 
 
-def report(done: Comparison, interrupt: Interrupt, *, plots: bool = False) -> None:
+def report(done: Comparison, interrupt: Interrupt, *, plots: bool = False, plot_format: str = "png") -> None:
     """Print how a comparison ended, and leave with its exit code."""
     ended = {-signal.SIGINT, -signal.SIGTERM} if interrupt.asked else set()  # before they could say so
     failed = {name: failure for name, failure in done.failures.items() if failure.code not in ended}
     for name, failure in failed.items():
         complain(f"{name}: {failure.message}")
     if done.results:
-        show_runs(done.folder, plots=plots)
+        show_runs(done.folder, plots=plots, plot_format=plot_format)
     if interrupt.asked:
         say(f"stopped; go on with: gapsl resume {done.folder}")
         raise typer.Exit(interrupt.exit_code)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import gapsl
-from gapsl.analysis.compare import resume_comparison
+from gapsl.analysis.compare import default_workers, resume_comparison
 from gapsl.analysis.comparison_folder import runs_in
 from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import compare, running, train
@@ -28,12 +28,12 @@ def resume(
     """Go on from the last checkpoint; the end is the same, bit for bit, as if nothing had happened."""
     display = Display(output, quiet=quiet)
     with Interrupt(running.asked_to_stop) as interrupt:
-        if not RunFolder(folder).config_file.exists() and runs_in(folder):
+        if not RunFolder(folder).config_file.exists() and (runs := runs_in(folder)):
             if data_dir is not None:
                 os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
             done = resume_comparison(
                 folder,
-                workers=workers or os.cpu_count() or 1,
+                workers=workers or default_workers(run.config()[0] for run in runs),
                 progress=display,
                 stop=lambda: interrupt.asked,
             )

@@ -71,8 +71,10 @@ Assignments = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. gapsl.eta=0.3; may be repeated."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Runs at a time, one thread each; default: one per core.")
+    int | None, typer.Option(min=1, help="Runs at a time; default: one per core, on a GPU one.")
 ]
+Plots = Annotated[bool, typer.Option("--plots", help="Draw curves, labels, angles and confusion.")]
+PlotFormat = Annotated[str, typer.Option(help="Kinds of pictures, separated by commas: png, svg, pdf.")]
 
 
 def loaded(names: list[str] | None) -> list[str] | None:

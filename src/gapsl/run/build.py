@@ -180,6 +180,7 @@ def make_training(
         proportions=counts.double() / counts.sum(dim=1, keepdim=True),
         identity=run_identity(config, source.fingerprint, partition),
         custom=custom or {},
+        classes=tuple(source.classes),
     )
     if folder is not None and not folder.partition_file.exists() and partition.samples:
         partition.save(folder.partition_file)

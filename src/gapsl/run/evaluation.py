@@ -32,6 +32,7 @@ class Measures:
     local: float | None = None
     test_loss: float | None = None
     class_accuracy: tuple[float | None, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
     away: tuple[int, ...] = ()
 
     def over_devices(self) -> dict[str, Any]:
@@ -51,37 +52,43 @@ class Scored:
 
     labels: Tensor  # (N,)
     likelihoods: Tensor  # (N,), float64: the probability of the label
-    hits: Tensor  # (N,), bool: whether none had a larger one
+    predicted: Tensor  # (N,): the class with the largest one
     classes: int
 
     @property
     def accuracy(self) -> float:
         """The share of samples predicted right."""
-        return float(self.hits.double().mean())
+        return float((self.predicted == self.labels).double().mean())
 
     @property
     def loss(self) -> float:
         """The mean negative log-likelihood."""
         return float(-self.likelihoods.clamp_min(1e-300).log().mean())
 
+    def confusion(self) -> Tensor:
+        """How many samples of each class (row) were taken for which (column)."""
+        pairs = self.labels * self.classes + self.predicted
+        return torch.bincount(pairs, minlength=self.classes**2).view(self.classes, self.classes)
+
     def by_class(self) -> Tensor:
         """The accuracy on each class, NaN where the set has no sample of it."""
-        totals = torch.bincount(self.labels, minlength=self.classes).double()
-        return torch.bincount(self.labels, weights=self.hits.double(), minlength=self.classes) / totals
+        counts = self.confusion().double()
+        return counts.diagonal() / counts.sum(dim=1)
 
 
 def scored(probabilities: Tensor, labels: Tensor) -> Scored:
     """Return how a model did that gives these probabilities (N, C)."""
     likelihoods = probabilities.gather(1, labels[:, None])[:, 0]
-    return Scored(labels, likelihoods, probabilities.argmax(dim=1) == labels, probabilities.shape[1])
+    return Scored(labels, likelihoods, probabilities.argmax(dim=1), probabilities.shape[1])
 
 
 def joined(batches: Sequence[Scored]) -> Scored:
     """Return how a model did on all batches of a set."""
-    labels, likelihoods, hits = (
-        torch.cat([getattr(batch, name) for batch in batches]) for name in ("labels", "likelihoods", "hits")
+    labels, likelihoods, predicted = (
+        torch.cat([getattr(batch, name) for batch in batches])
+        for name in ("labels", "likelihoods", "predicted")
     )
-    return Scored(labels, likelihoods, hits, batches[0].classes)
+    return Scored(labels, likelihoods, predicted, batches[0].classes)
 
 
 def evaluate(
@@ -147,6 +154,7 @@ def evaluate(
     tested = {device: one for device, one in found.items() if len(one.labels)}
     losses = [one.loss for one in tested.values()]
     by_class = torch.stack([one.by_class() for one in tested.values()])
+    confusion = torch.stack([one.confusion() for one in tested.values()]).sum(dim=0)
     if tests is not None:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
@@ -160,6 +168,7 @@ def evaluate(
         local=finite_or_none(local),
         test_loss=finite_or_none(loss),
         class_accuracy=tuple(finite_or_none(accuracy) for accuracy in classes.tolist()),
+        confusion=tuple(map(tuple, confusion.tolist())),
         away=tuple(away),
     )
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from torch import Tensor
 
@@ -40,6 +40,7 @@ class Plan:
     proportions: Tensor  # (S, C), the devices' own label proportions
     identity: str  # what makes this run this run: its settings and its data
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
+    classes: tuple[str, ...] = ()
 
     @property
     def split(self) -> Split:
@@ -225,6 +226,8 @@ class Training:
             shared=self.strategy.shared_client_model(),
             measured=lambda done: self._recorder.evaluating(done, len(self.fleet.devices)),
         )
+        if round < plan.total_rounds:
+            measures = replace(measures, confusion=())
         return Evaluation(
             round=round,
             epoch=round / plan.rounds_per_epoch,
@@ -238,10 +241,11 @@ class Training:
         )
 
     def _finish(self) -> RunResult:
-        plan, history = self.plan, self.state.history
+        plan = self.plan
         validates = plan.split == "validation"
         # With a validation split the test set is read here, once.
-        last = self._evaluate(self.state.round, "test") if validates else history[-1]
+        last = self._evaluate(self.state.round, "test") if validates else self.state.history[-1]
+        history = tuple(replace(one, confusion=()) for one in self.state.history)  # it is in `last`
         digests = self.fleet.digests()
         final = FinalEvaluation(
             **{one.name: getattr(last, one.name) for one in fields(last)},
@@ -257,9 +261,10 @@ class Training:
             seed=plan.config.seed,
             rounds=plan.total_rounds,
             rounds_per_epoch=plan.rounds_per_epoch,
+            classes=plan.classes,
             config={**settings, **({"custom": dict(plan.custom)} if plan.custom else {})},
             final=final,
-            history=tuple(history),
+            history=history,
         )
         self._recorder.finished(result)
         return result

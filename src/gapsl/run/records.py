@@ -97,6 +97,10 @@ class Evaluation(Subscripts):
     class_accuracy: Annotated[
         tuple[float | None, ...], "mean over devices by class; null for a class without samples"
     ] = ()
+    confusion: Annotated[
+        tuple[tuple[int, ...], ...],
+        "after the last round: samples by true class (row) and predicted class, added over the devices",
+    ] = ()
     drift: Annotated[
         ByDevice | None, "by device: how far its client-side model is from its start, relative to its length"
     ] = None
@@ -180,6 +184,7 @@ class RunResult(Subscripts):
     seed: Annotated[int, "the seed every random choice follows from"]
     rounds: Annotated[int, "rounds trained"]
     rounds_per_epoch: Annotated[int, "rounds in a pass over all data"]
+    classes: Annotated[tuple[str, ...], "the names of the classes"] = ()
     config: Annotated[Mapping[str, Any], "every setting, and under `custom` what was given from Python"]
     final: Annotated[FinalEvaluation, "the evaluation at the end, on the test set"]
     history: Annotated[
@@ -209,7 +214,9 @@ class RunResult(Subscripts):
         return pandas.DataFrame([{**run, **row} for row in rows])
 
 
-BY_DEVICE = {"device_accuracy", "class_accuracy", "drift", "bytes_sent", "bytes_received", "away"}
+BY_DEVICE = {
+    "device_accuracy", "class_accuracy", "confusion", "drift", "bytes_sent", "bytes_received", "away",
+}  # fmt: skip
 
 
 def read(kind: type, values: Mapping[str, Any], upgrade: Upgrade) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import gapsl
-from gapsl.analysis.compare import name_of
+from gapsl.analysis.compare import default_workers, name_of
 from gapsl.methods.psl import Psl
+from gapsl.run.config import make_config
 
 TINY = {"model": "mlp", "width": 0.25, "devices": 3, "partition": "iid", "rounds": 3, "batch_size": 8}
 FEW = {"train_samples": 100, "test_samples": 30}
@@ -53,7 +52,7 @@ def test_names_in_this_process_and_in_others_give_what_single_runs_give(tmp_path
     assert [path.name for path in sorted((tmp_path / "here").iterdir())] == [
         "gapsl-seed0", "gapsl-seed1", "order.json", "psl-seed0", "psl-seed1",
     ]  # fmt: skip
-    assert here.table().row_count == 2, "a row a method"
+    assert len(here.table().numbers) == 2, "a row per method"
 
 
 @pytest.mark.filterwarnings("error")
@@ -132,6 +131,22 @@ def test_progress_is_shown_and_a_comparison_becomes_a_table(capsys: pytest.Captu
     done = gapsl.compare(["psl"], seeds=[0, 1], progress=True, **TINY, **FEW)
     assert "psl-seed1: round 3/3 loss" in capsys.readouterr().out
     assert done.to_pandas()["seed"].tolist() == [0, 1]
-    console = Console(file=io.StringIO(), width=100)
-    console.print(done.table())
-    assert "seeds 0, 1" in console.file.getvalue()
+    assert "seeds 0, 1" in str(done.table())
+
+
+def test_settings_that_a_preset_keeps_against_those_asked_for_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"device_optimizer": {"lr": 0.05}, "probes": 4, "balance": "classes", **TINY, **FEW}
+    gapsl.compare(["psl", "recommended"], progress=True, stop=lambda: True, out=tmp_path / "out", **words)
+    said = [line for line in capsys.readouterr().out.splitlines() if "keeps" in line]
+    assert said == ["recommended keeps its own settings: probes=2, device_optimizer.lr=0.003"]
+    gapsl.compare(["psl", "recommended"], progress=True, stop=lambda: True, out=tmp_path / "b", **TINY, **FEW)
+    assert "keeps" not in capsys.readouterr().out
+
+
+def test_runs_share_a_gpu_one_at_a_time_and_cores_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    there = [make_config({"device": name}) for name in ("cpu", "cuda", "mps")]
+    assert [default_workers([config]) for config in there] == [64, 1, 1]
+    assert default_workers(there) == 1

@@ -112,6 +112,24 @@ def test_local_weighs_class_accuracies_by_each_device_s_own_labels(world):
     assert found.local == pytest.approx(sum(each) / 3, rel=1e-14)
 
 
+def test_confusion_counts_what_every_device_took_each_class_for(world):
+    _, _, rows, found = world
+    counts = np.zeros((CLASSES, CLASSES), dtype=int)
+    for r in rows:
+        for row, label in zip(r, LABELS, strict=True):
+            counts[label, np.argmax(row)] += 1
+    assert found.confusion == tuple(map(tuple, counts.tolist()))
+    assert found.class_accuracy == pytest.approx(np.diag(counts) / counts.sum(axis=1))
+
+
+def test_a_result_has_the_confusion_of_the_last_round_alone_and_the_names_of_the_classes():
+    result = gapsl.train(method="psl", **{**QUICK, "rounds": 2, "evaluate_every": 1})
+    assert sum(map(sum, result.final.confusion)) == 3 * QUICK["test_samples"]
+    assert all(not entry.confusion for entry in result.history)
+    assert result.classes == tuple("0123456789")
+    assert gapsl.RunResult.from_dict(result.to_dict()) == result
+
+
 def test_the_loss_is_the_mean_over_devices_of_the_mean_log_likelihood(world):
     _, _, rows, found = world
     each = [-np.mean([math.log(row[label]) for row, label in zip(r, LABELS, strict=True)]) for r in rows]

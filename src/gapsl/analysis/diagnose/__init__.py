@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gapsl.analysis.diagnose import cost, devices, learning, participation
 from gapsl.analysis.diagnose.finding import Advice, Finding, Severity
-from gapsl.analysis.diagnose.run import Labels, Run, read_run
+from gapsl.analysis.diagnose.run import Run, read_run
+from gapsl.analysis.labels import Labels
 from gapsl.run.config import flat, parse_assignment
 from gapsl.run.folder import RunFolder
 

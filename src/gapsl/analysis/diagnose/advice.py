@@ -7,8 +7,8 @@ says so by its traits and by the settings it has.
 from __future__ import annotations
 
 from gapsl.analysis.diagnose.finding import Advice
-from gapsl.analysis.diagnose.label_skew import MILD, excess_distance
 from gapsl.analysis.diagnose.run import Run
+from gapsl.analysis.labels import MILD, excess_distance
 from gapsl.methods.registry import METHODS
 from gapsl.run.config import WITHOUT_PROBES, flat, preset
 

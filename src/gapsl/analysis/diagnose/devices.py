@@ -9,17 +9,18 @@ import numpy as np
 
 from gapsl.analysis.diagnose import advice
 from gapsl.analysis.diagnose.finding import Finding, Severity, counted, percent, points
-from gapsl.analysis.diagnose.label_skew import (
+from gapsl.analysis.diagnose.learning import LEAST, ends
+from gapsl.analysis.diagnose.participation import FEW, kept_shares
+from gapsl.analysis.diagnose.run import Run
+from gapsl.analysis.labels import (
     MILD,
     STRONG,
+    Labels,
     chance_distance,
     distances,
     effective_classes,
     excess_distance,
 )
-from gapsl.analysis.diagnose.learning import LEAST, ends
-from gapsl.analysis.diagnose.participation import FEW, kept_shares
-from gapsl.analysis.diagnose.run import Labels, Run
 from gapsl.run.records import Evaluation
 
 LONE = 0.9  # of a class's samples on one device: with strays elsewhere it still is that device's class

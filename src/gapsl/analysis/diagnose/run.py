@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from gapsl.analysis.labels import Labels, read_labels
+from gapsl.analysis.runs import planned_rounds, stored_settings
 from gapsl.common.errors import InputError
-from gapsl.data import load_partition, load_source
-from gapsl.device.build import limited
 from gapsl.methods.base import Strategy
 from gapsl.methods.registry import METHODS
-from gapsl.run.build import DEFAULT_EPOCHS
-from gapsl.run.config import Config, merge, read_yaml, setting_names
+from gapsl.run.config import read_yaml, setting_names
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import Evaluation, RoundRecord
-
-OWN_DATA = "own data"  # in place of a partition, where devices bring theirs
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """How many samples of each class each device has, shape (devices, classes), and the classes' names."""
-
-    counts: NDArray[np.int64]
-    classes: tuple[str, ...]
-
-    @property
-    def proportions(self) -> NDArray[np.float64]:
-        """Each device's label proportions, a row each."""
-        return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +103,7 @@ class Run:
 
 def read_run(folder: RunFolder, data_dir: str | None = None) -> Run:
     """Read all that a run's files say; `data_dir` is where the dataset's files are, for its labels."""
-    given = read_yaml(folder.config_file)
-    if "method" not in given:
-        raise InputError(f"{folder.config_file} names no method; it is not the file of a run")
-    settings = merge(Config().model_dump(mode="json"), given)  # a run of an older version lacks some
+    settings = stored_settings(folder)
     records = tuple(folder.records())
     if not records:
         raise InputError(
@@ -136,11 +112,7 @@ def read_run(folder: RunFolder, data_dir: str | None = None) -> Run:
         )
     result = folder.result()
     network = read_yaml(folder.network_file) if folder.network_file.exists() else {}
-    if network.get("data") == "own":
-        settings = merge(settings, {"partition": OWN_DATA})
-        labels, reason = declared_labels(folder, settings)
-    else:
-        labels, reason = read_labels(folder, settings, data_dir)
+    labels, reason = read_labels(folder, settings, data_dir)
     return Run(
         settings=settings,
         records=records,
@@ -150,64 +122,6 @@ def read_run(folder: RunFolder, data_dir: str | None = None) -> Run:
         unseen=unseen(records, reason),
         names=tuple(network.get("names") or ()),
     )
-
-
-def planned_rounds(settings: Mapping[str, Any], last: RoundRecord) -> int:
-    """Return how many rounds an unfinished run is to have."""
-    if settings.get("rounds") is not None:
-        return int(settings["rounds"])
-    per_epoch = max(1, round(last.round / last.epoch)) if last.epoch > 0 else 1
-    return int(settings.get("epochs") or DEFAULT_EPOCHS) * per_epoch
-
-
-def read_labels(
-    folder: RunFolder, settings: Mapping[str, Any], data_dir: str | None
-) -> tuple[Labels | None, str]:
-    """Return who has how many samples of each class, or None and why it is not known."""
-    custom = settings.get("custom") or {}
-    if "dataset" in custom:
-        return None, f"the run's data ({custom['dataset']}) came from Python and are not in its files"
-    dataset = str(settings["dataset"])
-    try:
-        partition = load_partition(folder.partition_file)
-    except InputError as error:
-        return None, str(error)
-    try:
-        labels, classes, fingerprint = dataset_labels(
-            dataset, data_dir or settings.get("data_dir"), settings.get("train_samples")
-        )
-    except InputError:
-        return None, f"{dataset} is not on this machine; name its folder with --data-dir"
-    if fingerprint != partition.fingerprint:
-        return None, f"the run's partition is not of the {dataset} that this machine has"
-    return Labels(partition.label_counts(labels, len(classes)), classes), ""
-
-
-def declared_labels(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Labels | None, str]:
-    """Return what devices with data of their own said of their labels, or None and why it is not known."""
-    try:
-        devices = json.loads(folder.fleet_file.read_text(encoding="utf-8"))["devices"]
-        counts = np.array([devices[device]["labels"] for device in sorted(devices, key=int)], np.int64)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, "the devices have not said which they have"
-    if counts.ndim != 2 or not counts.size:  # labels that stay on the devices
-        return None, "they are the devices' own, and stay there"
-    try:
-        source = load_source(str(settings["dataset"]), data_dir=settings.get("data_dir"), download=False)
-        classes = source.classes
-    except InputError:
-        classes = tuple(map(str, range(counts.shape[1])))
-    return Labels(counts, classes), ""
-
-
-@functools.cache
-def dataset_labels(
-    dataset: str, data_dir: str | None, train_samples: int | None
-) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
-    """Return the training labels, the classes' names and the fingerprint; nothing is downloaded."""
-    source = load_source(dataset, data_dir=data_dir, download=False)
-    source = replace(source, train=limited(source.train, train_samples, "train_samples"))
-    return source.train.labels.numpy(), source.classes, source.train_fingerprint
 
 
 def unseen(records: tuple[RoundRecord, ...], no_labels: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from constructed import EVEN, ONE_CLASS_EACH, healthy, settings_of
 
 from gapsl.analysis.diagnose import Severity
 from gapsl.analysis.diagnose.devices import label_skew
-from gapsl.analysis.diagnose.label_skew import chance_distance, distances, effective_classes
+from gapsl.analysis.labels import chance_distance, distances, effective_classes
 
 
 def test_distance_is_0_for_the_same_labels_and_1_minus_the_own_share_for_disjoint_ones() -> None:
