@@ -24,7 +24,7 @@ class LevelPsl(gapsl.Parallel):
         lengths = gradients.norm(dim=1)
         gradients *= (lengths.median() / lengths).clamp(max=1.0)[:, None]
         everybody = [c.device for c in contributions]
-        self.server.half.step(round, self.reduce(gradients, contributions))
+        self.update(round, self.reduce(gradients, contributions), contributions)
         replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
         return Outcome(replies, losses={c.device: c.loss for c in contributions})
 

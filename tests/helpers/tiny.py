@@ -87,6 +87,8 @@ def method(
     lr=1.0,
     seed=0,
     loss=cross_entropy,
+    robust="none",
+    robust_trim=0.2,
     **parameters,
 ):
     """A method over a copy of the model; plain SGD of rate 1, so a step is the gradient itself."""
@@ -103,6 +105,8 @@ def method(
         reduction=reduction,
         device_gradient=device_gradient,
         parameters=strategy.parameters.model_validate(parameters),
+        robust=robust,
+        robust_trim=robust_trim,
     )
     return strategy(ServerModel(half, seed=seed, loss=loss), run)
 

@@ -546,8 +546,8 @@ def test_inputs_that_are_no_numbers_stop_training() -> None:
     assert stopped.value.exit_code == 3
 
 
-def test_one_device_without_numbers_stops_training_after_ten_rounds() -> None:
-    """The others go on without it until then."""
+def test_one_device_without_numbers_ends_nobody_s_run() -> None:
+    """The others go on without it."""
     inputs = torch.randn(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(30) % 3
     inputs[labels == 2] = torch.nan
@@ -560,8 +560,5 @@ def test_one_device_without_numbers_stops_training_after_ten_rounds() -> None:
 
     data = TensorDataset(inputs, labels)
     settings = {**SMALL, "rounds": 20, "partition": "shards:1"}
-    with pytest.raises(
-        gapsl.TrainingStopped, match=r"round 10: device \d has had no finite loss .* 10 rounds"
-    ):
-        gapsl.train(dataset=(data, data), observers=[Listener()], **settings)
-    assert rounds == list(range(1, 10))
+    assert gapsl.train(dataset=(data, data), observers=[Listener()], **settings) is not None
+    assert rounds == list(range(1, 21))

@@ -103,7 +103,7 @@ app = typer.Typer(
     name="gapsl",
     cls=LazyGroup,
     help="Parallel split learning on devices whose data differ: train GAPSL and its rivals, compare them.",
-    epilog="Exit codes: 0 done, 1 internal error, 2 bad input, 3 training stopped (no finite gradients), "
+    epilog="Exit codes: 0 done, 1 internal error, 2 bad input, 3 training stopped (most devices failed), "
     "4 outage (nobody there, port in use, disk full: try again later), 130 Ctrl-C, 143 SIGTERM.",
     no_args_is_help=True,
     add_completion=False,

@@ -128,7 +128,7 @@ class Outcome:
 
     replies: Mapping[int, Reply]
     losses: Mapping[int, float]  # L_i by device, before any regulariser
-    skipped: tuple[int, ...] = ()  # devices left out because their loss or gradient was not finite
+    skipped: Mapping[int, str] = field(default_factory=dict)  # devices left out as outliers, and why
     angles: Tensor | None = None  # theta_ij between the devices in `losses`, ascending; None: not measured
     selection: Selection | None = None  # whom the method chose, if it does
     probes: ProbeRecord | None = None  # how far devices agree on the probes, if there are any

@@ -84,7 +84,8 @@ class NonGda(Gapsl):
         self.spread = leader.spread
         found = everybody(self.select(round, gradients, leader))
         ids = [c.device for c in contributions]
-        self.server.half.step(round, leader.gradient)
+        members = [contributions[i] for i in leader.members]
+        self.update(round, self.mean(gradients, leader.members), members)
         replies = {c.device: self.reply(c.activation_gradient, c.device, ids) for c in contributions}
         selection = selection_of(leader, found, range(len(ids)), ids, weight=0.0)
         return Outcome(replies, losses_of(contributions), angles=leader.angles, selection=selection)
@@ -134,6 +135,7 @@ class Single(Psl):
     section: ClassVar[str | None] = "single"
     parameters: ClassVar[type[Parameters]] = SingleParameters
     in_turn: ClassVar[bool] = True
+    one_step: ClassVar[bool] = False  # there is nobody to compare it with
     labels_at_device: ClassVar[bool] = False
 
     @property

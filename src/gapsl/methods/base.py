@@ -7,7 +7,9 @@ with one shared server-side model have in common, so that most of them override 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,9 +18,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gapsl.alignment import pairwise_angles, sum_of_rows
+from gapsl.alignment import mean_of_rows, pairwise_angles, sum_of_rows
 from gapsl.common.settings import Settings
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
+from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
+from gapsl.methods.robust import Robust, clipped, typical
 from gapsl.methods.server_model import Contribution, ServerModel
 from gapsl.models.half import Half
 
@@ -42,6 +46,14 @@ class RunInfo:
     reduction: Reduction = "mean"
     device_gradient: Literal["follow", "own"] = "follow"
     parameters: Parameters = field(default_factory=Parameters)
+    cross_entropy: bool = False  # whether the loss is the built-in one, which is never negative
+    robust: Robust = "none"
+    robust_trim: float = 0.3
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return max(len(info.label_counts) for info in self.devices.values())
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,11 @@ class Strategy(ABC):
     labels_at_device: ClassVar[bool] = False  # it works where the server never sees a label
     moves_client_models: ClassVar[bool] = False  # client-side models are averaged, or handed on
     one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
+    one_step: ClassVar[bool] = False  # the server takes one step on the gradients of all devices of a round
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         self.server, self.run = server, run
+        self.lengths: deque[float] = deque(maxlen=WINDOW)  # of the gradients that were accepted last
 
     @classmethod
     def differentiates_twice(cls, parameters: Parameters) -> bool:
@@ -114,11 +128,28 @@ class Strategy(ABC):
         return {"server": self.server.half}
 
     def state(self) -> dict[str, Any]:
-        """Return what else must survive a restart, as JSON values."""
-        return {}
+        """Return what else must survive a restart, as JSON values; a method adds its own."""
+        return {"lengths": list(self.lengths)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+        """Restore what `state` returned; checkpoints of 0.1 have no lengths."""
+        self.lengths = deque(state.get("lengths", ()), maxlen=WINDOW)
+
+    def outliers(self, found: Sequence[Contribution]) -> dict[int, str]:
+        """Return which devices of an exchange are outliers, and why; note what the others' lengths are."""
+        out = outliers({c.device: size_of(c) for c in found}, self._usual())
+        self.lengths.extend(c.length for c in found if c.device not in out)
+        return out
+
+    def outlier(self, one: Contribution, before: Sequence[Size], devices: int) -> str | None:
+        """Say why one of so many devices that come in turn is an outlier, beside those before it."""
+        why = reason(size_of(one), before, self._usual(), devices=devices)
+        if why is None:
+            self.lengths.append(one.length)
+        return why
+
+    def _usual(self) -> Usual:
+        return Usual(math.log(self.run.classes), self.lengths, self.run.cross_entropy)
 
     def measure_angles(self, uploads: Sequence[Upload]) -> Measured:
         """Return the pairwise angles at the server's present weights, at the price of a pass each."""
@@ -132,10 +163,12 @@ class Strategy(ABC):
 class Parallel(Strategy):
     """One shared server-side model: a gradient for every device at the same weights, then one update."""
 
+    one_step: ClassVar[bool] = True
+
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
     ) -> Outcome:
-        """Compute every device's contribution as it arrives, drop what is not finite, and combine."""
+        """Compute every device's contribution as it arrives, leave outliers out, and combine."""
         rows = self.server.rows(len(exchange.devices))
         arrived: dict[int, Contribution] = {}
         for upload in uploads:
@@ -150,20 +183,24 @@ class Parallel(Strategy):
         rows: Tensor,
         combine: Callable[[Sequence[Contribution], Tensor], Outcome],
     ) -> Outcome:
-        """Combine what is finite, in ascending device id, and answer the rest with a zero gradient."""
-        good = [i for i, d in enumerate(exchange.devices) if d in arrived and arrived[d].finite]
+        """Combine all but the outliers, in ascending device id, and answer these with a zero gradient."""
+        skipped = self.outliers([arrived[device] for device in exchange.devices if device in arrived])
+        good = [i for i, d in enumerate(exchange.devices) if d in arrived and d not in skipped]
         contributions = [arrived[exchange.devices[i]] for i in good]
-        skipped = tuple(sorted(arrived.keys() - {c.device for c in contributions}))
         replies = {device: nothing(arrived[device].upload) for device in skipped}
         if not contributions:
             return Outcome(replies, {}, skipped)
         gradients = rows if len(good) == len(rows) else rows[good]
-        outcome = combine(contributions, gradients)
-        self.server.running.update([contribution.statistics for contribution in contributions])
+        if self.run.robust == "clip":
+            gradients = clipped(gradients)
+        try:
+            outcome = combine(contributions, gradients)
+        except StepRefused as refused:
+            outcome = refused.outcome(contributions)
+        else:
+            self.server.running.update([contribution.statistics for contribution in contributions])
         return replace(
-            outcome,
-            replies={**replies, **outcome.replies},
-            skipped=tuple(sorted({*skipped, *outcome.skipped})),
+            outcome, replies={**replies, **outcome.replies}, skipped={**skipped, **outcome.skipped}
         )
 
     @abstractmethod
@@ -175,14 +212,33 @@ class Parallel(Strategy):
     ) -> Tensor:
         """Return the server's gradient of the round's loss, which these rows, or all, are in."""
         rows = range(len(contributions)) if rows is None else rows
-        if self.run.reduction != "samples":
-            total = sum_of_rows(gradients, rows)
-            return total.div_(len(rows)) if self.run.reduction == "mean" else total
+        if self.run.reduction == "mean":
+            return self.mean(gradients, rows)
+        if self.run.reduction == "sum" and self.estimates:
+            return self.mean(gradients, rows).mul_(len(rows))
+        if self.run.reduction == "sum":
+            return sum_of_rows(gradients, rows)
         devices = [contributions[row].device for row in rows]
         total = torch.zeros_like(gradients[0])
         for row, device in zip(rows, devices, strict=True):
             total.add_(gradients[row], alpha=1 / self.divisor(device, devices))
         return total
+
+    @property
+    def estimates(self) -> bool:
+        """Whether a robust estimate is taken where a mean over devices was."""
+        return self.run.robust in ("median", "trimmed")
+
+    def mean(self, gradients: Tensor, rows: Sequence[int]) -> Tensor:
+        """Return the mean of these rows, or the robust estimate in its place."""
+        if self.estimates:
+            return typical(gradients, rows, self.run.robust, self.run.robust_trim)
+        return mean_of_rows(gradients, rows)
+
+    def update(self, round: int, gradient: Tensor, members: Sequence[Contribution]) -> None:
+        """Take the server's step on a gradient that these devices are in, if it leaves finite weights."""
+        if not self.server.step(round, gradient):
+            raise StepRefused(members)
 
     def reply(self, gradient: Tensor, device: int, members: Sequence[int]) -> Reply:
         """Return a device's gradient at the scale of the round's loss, which these devices are in."""
@@ -198,6 +254,40 @@ class Parallel(Strategy):
             total = sum(self.run.devices[member].samples for member in members)
             return total / self.run.devices[device].samples
         return 1 if self.run.reduction == "sum" else len(members)
+
+
+class StepRefused(Exception):
+    """The server's step was not taken: it would have left weights that are not finite."""
+
+    def __init__(self, members: Sequence[Contribution]) -> None:
+        super().__init__("the server's step would have left weights that are not finite")
+        self.members = members
+
+    def outcome(self, contributions: Sequence[Contribution]) -> Outcome:
+        """Return a round without a step: nobody learns, and who was in it is named, longest first."""
+        named = sorted(self.members, key=lambda c: -c.length)
+        skipped = {c.device: refused(c) for c in named}
+        others = [c for c in contributions if c.device not in skipped]
+        return Outcome({c.device: nothing(c.upload) for c in contributions}, losses_of(others), skipped)
+
+
+def refused(contribution: Contribution) -> str:
+    """Say why a device is skipped whose gradient was in a step that was not taken."""
+    length = f"its gradient has length {contribution.length:.3g}"
+    return f"the server's step would have left weights that are not finite, and {length}"
+
+
+def step_alone(server: ServerModel, round: int, contribution: Contribution) -> str | None:
+    """Take a step on one device's gradient alone; where it cannot be taken, say why."""
+    if not server.step(round, contribution.gradient):
+        return refused(contribution)
+    server.running.update([contribution.statistics])
+    return None
+
+
+def size_of(contribution: Contribution) -> Size:
+    """Return what tells an outlier."""
+    return Size(contribution.loss, contribution.length, contribution.finite)
 
 
 def nothing(upload: Upload) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -14,9 +14,11 @@ from torch import Tensor
 from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Parameters, losses_of
 from gapsl.methods.psl import Psl
+from gapsl.methods.robust import clipped
 from gapsl.methods.server_model import Contribution
 from gapsl.models.half import all_finite
 
+Mean = Callable[[Sequence[int], Sequence[Tensor]], Tensor]  # devices, and a tensor of each
 ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
 
 
@@ -72,28 +74,30 @@ class Epsl(Psl):
         measured = self.measure_angles([w.upload for w in waiting]) if measure else None
         finite = {w.upload.device: w for w in waiting if w.finite}
         shared = math.ceil(self.chosen.phi * len(waiting[0].last) - ROUNDING)
-        averaged = self._averaged(list(finite.values()), shared) if finite else waiting[0].last[:shared]
-        own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
         rows = self.server.rows(len(exchange.devices))
-        arrived: dict[int, Contribution] = {}
-        for w in waiting:
-            row = rows[exchange.devices.index(w.upload.device)]
-            # What is not finite stays so, also where only rows that are averaged without it would tell.
-            mine = w if w.finite else replace(w, loss=math.nan)
-            arrived[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
+        places = [exchange.devices.index(w.upload.device) for w in waiting]
+        arrived = self._backwards(waiting, shared, [rows[place] for place in places])
 
         def combine(contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
             ids = [c.device for c in contributions]
+            if self.chosen.hidden == "per-device" and len(ids) < len(finite):
+                # An outlier was among those averaged: once more without it.
+                again = [self._forward(c.upload) for c in contributions]
+                contributions = list(self._backwards(again, shared, gradients).values())
+                gradients = clipped(gradients) if self.run.robust == "clip" else gradients
             total = self.reduce(gradients, contributions)
             if self.chosen.hidden == "mean":
-                on_weights, broadcast = self._through_mean([finite[c.device] for c in contributions], shared)
+                taken = [finite[device] for device in ids]
+                on_weights, broadcast = self._through_mean(taken, shared, self._mean)
+                if self.run.robust != "none":  # the server's part alone: replies stay as they are
+                    on_weights, _ = self._through_mean(taken, shared, self._robust_mean)
                 returned = [c.activation_gradient + broadcast for c in contributions]
                 # At PSL's scale: as if every one of the devices had contributed this gradient.
                 total.add_(on_weights, alpha=len(ids) if self.run.reduction == "sum" else 1)
             else:
                 mean = self._mean(ids, [c.activation_gradient[:shared] for c in contributions])
                 returned = [torch.cat([mean, c.activation_gradient[shared:]]) for c in contributions]
-            self.server.half.step(round, total)
+            self.update(round, total, contributions)
             replies = {
                 c.device: self.reply(gradient, c.device, ids)
                 for c, gradient in zip(contributions, returned, strict=True)
@@ -110,6 +114,20 @@ class Epsl(Psl):
         (last,) = torch.autograd.grad(loss, logits, retain_graph=True)
         return Waiting(upload, loss.item(), logits, activations, last, statistics)
 
+    def _backwards(
+        self, waiting: Sequence[Waiting], shared: int, rows: Iterable[Tensor]
+    ) -> dict[int, Contribution]:
+        """Back-propagate each device's own rows, and the averaged ones where hidden activations are own."""
+        finite = [w for w in waiting if w.finite]
+        averaged = self._averaged(finite, shared, self._mean) if finite else waiting[0].last[:shared]
+        own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
+        found: dict[int, Contribution] = {}
+        for w, row in zip(waiting, rows, strict=True):
+            # What is not finite stays so, also where only rows that are averaged without it would tell.
+            mine = w if w.finite else replace(w, loss=math.nan)
+            found[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
+        return found
+
     def _backward(self, w: Waiting, last: Tensor, row: Tensor) -> Contribution:
         inputs = [*self.server.half.parameters, w.activations]
         gradients = torch.autograd.grad(w.logits, inputs, last, materialize_grads=True)
@@ -117,21 +135,21 @@ class Epsl(Psl):
             w.upload, w.loss, self.server.flatten(gradients[:-1], row), gradients[-1], w.statistics
         )
 
-    def _through_mean(self, waiting: Sequence[Waiting], shared: int) -> tuple[Tensor, Tensor]:
+    def _through_mean(self, waiting: Sequence[Waiting], shared: int, mean_of: Mean) -> tuple[Tensor, Tensor]:
         """Back-propagate the averaged rows once, through the devices' mean activations."""
         first = waiting[0].upload
         # The whole batch goes through, so that BatchNorm sees as many rows as it does for a device.
-        activations = self._mean([w.upload.device for w in waiting], [w.activations for w in waiting])
+        activations = mean_of([w.upload.device for w in waiting], [w.activations for w in waiting])
         mean = Upload(-1, first.round, first.turn, activations, first.labels)
         logits, activations, _ = self.server.logits(mean)
         inputs = [*self.server.half.parameters, activations]
         last = torch.zeros_like(logits)
-        last[:shared] = self._averaged(waiting, shared)
+        last[:shared] = self._averaged(waiting, shared, mean_of)
         gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)
         return self.server.flatten(gradients[:-1]), gradients[-1]
 
-    def _averaged(self, waiting: Sequence[Waiting], shared: int) -> Tensor:
-        return self._mean([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
+    def _averaged(self, waiting: Sequence[Waiting], shared: int, mean_of: Mean) -> Tensor:
+        return mean_of([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
 
     def _mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
         """Return the devices' mean, in which they count as they do in the round's loss."""
@@ -141,3 +159,10 @@ class Epsl(Psl):
             share = 1 / (self.divisor(device, devices) if by_data else len(devices))
             total.add_(tensor.detach(), alpha=share)
         return total
+
+    def _robust_mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
+        """Return what `robust` has in place of the devices' mean."""
+        rows = torch.stack([tensor.detach().flatten() for tensor in tensors])
+        if not self.estimates:
+            return self._mean(devices, [row.view_as(tensors[0]) for row in clipped(rows)])
+        return self.mean(rows, range(len(rows))).view_as(tensors[0])

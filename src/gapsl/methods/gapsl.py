@@ -96,7 +96,8 @@ class Gapsl(Parallel):
         found = self.select(round, gradients, leader)
         kept, returned, skipped = self._regularise(contributions, gradients, leader, found)
         if kept:
-            self.server.half.step(round, self.reduce(gradients, contributions, kept))
+            total = self.reduce(gradients, contributions, kept)
+            self.update(round, total, [contributions[i] for i in kept])
         ids = [c.device for c in contributions]
         members = [ids[i] for i in kept]
         if self.chosen.excluded == "plain" and kept:
@@ -109,7 +110,7 @@ class Gapsl(Parallel):
         return Outcome(
             replies,
             losses_of(contributions),
-            tuple(ids[i] for i in skipped),
+            {ids[i]: "the derivative of its regulariser is not finite" for i in skipped},
             leader.angles,
             selection_of(leader, found, kept, ids, self.chosen.weight),
         )
@@ -143,11 +144,12 @@ class Gapsl(Parallel):
         return kept, returned, skipped
 
     def state(self) -> dict[str, Any]:
-        """The running range of the dispersion."""
-        return {"spread": self.spread}
+        """The running range of the dispersion, and what every method has."""
+        return {**super().state(), "spread": self.spread}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore the running range of the dispersion."""
+        super().load_state(state)
         spread = state["spread"]
         self.spread = None if spread is None else (float(spread[0]), float(spread[1]))
 

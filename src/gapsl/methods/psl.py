@@ -23,6 +23,6 @@ class Psl(Parallel):
         """Step on the reduced gradient and return each device its own."""
         everybody = [c.device for c in contributions]
         angles = pairwise_angles(gradients)
-        self.server.half.step(round, self.reduce(gradients, contributions))
+        self.update(round, self.reduce(gradients, contributions), contributions)
         replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
         return Outcome(replies, losses_of(contributions), angles=angles)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -16,10 +17,12 @@ from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, fi
 from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
-from gapsl.models.half import Half, all_finite
+from gapsl.models.half import Half, all_finite, length_of
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
 Penalty = Literal["exact", "finite", "none"]
+
+SAFE = 1e15  # no step of weights and a gradient below it overflows, whatever the optimizer keeps of them
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, device: int) -> Tensor:
@@ -42,10 +45,16 @@ class Contribution:
         """The device this was computed for."""
         return self.upload.device
 
+    @cached_property
+    def length(self) -> float:
+        """|g_i| as it was computed, whatever a method adds to the gradient later."""
+        return length_of(self.gradient)
+
     @property
     def finite(self) -> bool:
-        """Whether loss and gradients are all numbers."""
-        return math.isfinite(self.loss) and all_finite(self.gradient, self.activation_gradient)
+        """Whether loss, gradients and statistics are all numbers."""
+        rest = (self.activation_gradient, *(tensor for pair in self.statistics for tensor in pair))
+        return math.isfinite(self.loss) and math.isfinite(self.length) and all_finite(*rest)
 
 
 class ServerModel:
@@ -90,6 +99,26 @@ class ServerModel:
             pieces = torch.autograd.grad(loss, self.half.parameters, materialize_grads=True)
             gradient = self.flatten(pieces, out)
         return Contribution(upload, loss.item(), gradient, returned, statistics)
+
+    def step(self, round: int, gradient: Tensor) -> bool:
+        """Take the server's step, unless it would leave something that is not finite; say whether it did."""
+        half = self.half
+        if self._safe(gradient):
+            half.step(round, gradient)
+            return True
+        before = {name: tensor.clone() for name, tensor in half.tensors().items()}
+        half.step(round, gradient)
+        if all_finite(*half.tensors().values()):
+            return True
+        half.load(before)
+        return False
+
+    def _safe(self, gradient: Tensor) -> bool:
+        """Say whether a step cannot overflow, which is so in all but a diverging run."""
+        weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.half.parameters])
+        (group,) = self.half.optimizer.param_groups
+        factor = max(1.0, group["lr"]) * max(1.0, group["weight_decay"])
+        return bool(factor * (length_of(gradient) + float(weights.max())) < SAFE)
 
     def logits(self, upload: Upload) -> tuple[Tensor, Tensor, Statistics]:
         """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Measured, Parameters, RunInfo, Strategy, nothing
+from gapsl.methods.base import Measured, Parameters, RunInfo, Strategy, nothing, step_alone
 from gapsl.methods.server_model import Contribution, ServerModel
 from gapsl.models.half import Half, average, weights_of
 
@@ -63,20 +63,46 @@ class ClientAveraging(Strategy):
         """The model of SFL is the average, also between two averagings."""
         return self.weights()
 
-    def train_once(self, passes: ServerModel, round: int, contribution: Contribution) -> Reply:
-        """Take a server step on one device's gradient and return its gradient at the cut."""
-        self.active.add(contribution.device)
-        passes.half.step(round, contribution.gradient)
-        passes.running.update([contribution.statistics])
-        return Reply(contribution.activation_gradient)
+    def train_once(self, passes: ServerModel, round: int, contribution: Contribution) -> str | None:
+        """Take a server step on one device's gradient; where it cannot be taken, say why."""
+        why = step_alone(passes, round, contribution)
+        if why is None:
+            self.active.add(contribution.device)
+        return why
 
     def state(self) -> dict[str, Any]:
-        """Who trained since the last averaging."""
-        return {"active": sorted(self.active)}
+        """Who trained since the last averaging, and what every method has."""
+        return {**super().state(), "active": sorted(self.active)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore who trained since the last averaging."""
+        super().load_state(state)
         self.active = {int(d) for d in state["active"]}
+
+
+class Answers:
+    """The outcome of an exchange in the making: a gradient at the cut for each that trained on its own."""
+
+    def __init__(self) -> None:
+        self.replies: dict[int, Reply] = {}
+        self.losses: dict[int, float] = {}
+        self.skipped: dict[int, str] = {}
+
+    def add(self, contribution: Contribution, why: str | None) -> None:
+        """Answer a device, which is skipped if there is a reason why."""
+        device = contribution.device
+        if why is None:
+            self.replies[device] = Reply(contribution.activation_gradient)
+            self.losses[device] = contribution.loss
+        else:
+            self.replies[device] = nothing(contribution.upload)
+            self.skipped[device] = why
+
+    def outcome(self, measured: Measured | None) -> Outcome:
+        """Return the outcome, with the angles between those that trained if they were measured."""
+        losses = dict(sorted(self.losses.items()))
+        angles = measured.among(losses) if measured is not None else None
+        return Outcome(self.replies, losses, self.skipped, angles)
 
 
 class Sfl(ClientAveraging):
@@ -99,22 +125,18 @@ class Sfl(ClientAveraging):
             self.server.half.model.load_state_dict(self._merged(self.weights()))
             measured = self.measure_angles(uploads)
         rows = self.server.rows(len(exchange.devices))
-        replies: dict[int, Reply] = {}
-        losses: dict[int, float] = {}
+        arrived: dict[int, Contribution] = {}
         for upload in uploads:
-            passes = self.copies[upload.device]
             row = rows[exchange.devices.index(upload.device)]
-            contribution = passes.first_order(upload, out=row)
-            if contribution.finite:
-                replies[upload.device] = self.train_once(passes, round, contribution)
-                losses[upload.device] = contribution.loss
-            else:
-                replies[upload.device] = nothing(upload)
-        skipped = tuple(sorted(replies.keys() - losses.keys()))
-        if common and losses:
+            arrived[upload.device] = self.copies[upload.device].first_order(upload, out=row)
+        found = [arrived[device] for device in sorted(arrived)]
+        answers = Answers()
+        skipped = self.outliers(found)
+        for c in found:
+            answers.add(c, skipped.get(c.device) or self.train_once(self.copies[c.device], round, c))
+        if common and answers.losses:
             measured = Measured(exchange.devices, pairwise_angles(rows))
-        angles = measured.among(losses) if measured is not None else None
-        return Outcome(replies, dict(sorted(losses.items())), skipped, angles)
+        return answers.outcome(measured)
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Average the server's copies together with the client-side models."""

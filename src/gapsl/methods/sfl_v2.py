@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gapsl.common.streams import numpy_stream
-from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import nothing
-from gapsl.methods.sfl import ClientAveraging
+from gapsl.device.exchange import Exchange, Outcome, Upload
+from gapsl.methods.base import size_of
+from gapsl.methods.outliers import Size
+from gapsl.methods.sfl import Answers, ClientAveraging
 
 
 class SflV2(ClientAveraging):
@@ -21,16 +22,14 @@ class SflV2(ClientAveraging):
         """Take one server step per device, in this round's random order."""
         by_device = {upload.device: upload for upload in uploads}
         measured = self.measure_angles(list(by_device.values())) if measure else None
-        replies: dict[int, Reply] = {}
-        losses: dict[int, float] = {}
+        answers = Answers()
+        before: list[Size] = []  # of those that trained before in this round
         stream = numpy_stream(self.run.seed, "sfl-order", round=round)
         for device in stream.permutation(sorted(by_device)).tolist():
             contribution = self.server.first_order(by_device[device])
-            if contribution.finite:
-                replies[device] = self.train_once(self.server, round, contribution)
-                losses[device] = contribution.loss
-            else:
-                replies[device] = nothing(by_device[device])
-        skipped = tuple(sorted(replies.keys() - losses.keys()))
-        angles = measured.among(losses) if measured is not None else None
-        return Outcome(replies, dict(sorted(losses.items())), skipped, angles)
+            why = self.outlier(contribution, before, devices=len(by_device))
+            why = why or self.train_once(self.server, round, contribution)
+            answers.add(contribution, why)
+            if why is None:
+                before.append(size_of(contribution))
+        return answers.outcome(measured)

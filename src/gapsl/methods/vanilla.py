@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Parameters, Strategy, nothing
+from gapsl.methods.base import Parameters, Strategy, nothing, step_alone
 
 
 class VanillaParameters(Parameters):
@@ -48,10 +48,10 @@ class Vanilla(Strategy):
         """Take one server step for the one device whose turn it is."""
         (upload,) = uploads
         contribution = self.server.first_order(upload)
-        if not contribution.finite:
-            return Outcome({upload.device: nothing(upload)}, {}, (upload.device,))
-        self.server.half.step(round, contribution.gradient)
-        self.server.running.update([contribution.statistics])
+        why = self.outlier(contribution, (), devices=1)
+        why = why or step_alone(self.server, round, contribution)
+        if why is not None:
+            return Outcome({upload.device: nothing(upload)}, {}, {upload.device: why})
         return Outcome(
             {upload.device: Reply(contribution.activation_gradient)}, {upload.device: contribution.loss}
         )
@@ -67,10 +67,11 @@ class Vanilla(Strategy):
 
     def state(self) -> dict[str, Any]:
         """Whose turn it is and what is left of it."""
-        return {"holder": self.holder, "left": self.left}
+        return {**super().state(), "holder": self.holder, "left": self.left}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore whose turn it is."""
+        super().load_state(state)
         self.holder, self.left = state["holder"], int(state["left"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -111,3 +112,12 @@ def all_finite(*tensors: Tensor) -> bool:
     # A sum is NaN or infinite if any summand is, and much faster than looking at each; but the sum of
     # large numbers may overflow by itself, and then each has to be looked at.
     return all(bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all()) for t in tensors)
+
+
+def length_of(vector: Tensor) -> float:
+    """Return a vector's length, also where its squares overflow; not finite only where the vector is not."""
+    length = float(torch.linalg.vector_norm(vector))
+    if math.isfinite(length):
+        return length
+    largest = torch.linalg.vector_norm(vector, ord=torch.inf)
+    return float(largest) * float(torch.linalg.vector_norm(vector / largest))

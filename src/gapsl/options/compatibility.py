@@ -92,6 +92,13 @@ RULES = (
         lambda method: not method.in_turn,
         "{method} goes from device to device and needs each of them; set closing = all",
     ),
+    Rule(
+        "robust",
+        lambda settings, given: settings.robust != "none",
+        lambda method: method.one_step,
+        "robust works with {others}, where the server takes one step on the gradients of all devices, not "
+        "with {method}; set robust = none",
+    ),
 )
 
 
@@ -115,6 +122,11 @@ def refusals(
         yield from _without_labels(method, settings, parameters, given)
     if settings.balance != "none":
         yield from _balanced(settings, given.loss)
+    if settings.robust in ("median", "trimmed") and settings.reduction == "samples":
+        yield (
+            f"robust = {settings.robust} counts every device alike, whatever amount of data it says it has; "
+            "set reduction = mean, or robust = clip"
+        )
     if settings.probes and given.batch_norm:
         yield (
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
@@ -156,7 +168,7 @@ def _balanced(settings: OptionSettings, loss: Loss) -> Iterator[str]:
         yield "balance = classes weights the cross-entropy; with another loss, set balance = none"
 
 
-TABLE = ("labels=device", "calibration", "balance", "probes", "faults", "network")
+TABLE = ("labels=device", "calibration", "balance", "probes", "robust", "faults", "network")
 LEGEND = {
     "both": "calibration of both losses alone (`calibration_for=both`)",
     "idle": "accepted, but it changes nothing: devices do not learn",
@@ -175,6 +187,7 @@ def goes_with(method: Method) -> dict[str, str]:
         "calibration": "both" if both else "yes",
         "balance": "yes",
         "probes": "idle" if accepts["probes"] and not method.trains_devices else words[accepts["probes"]],
+        "robust": words[accepts["robust"]],
         "faults": words[accepts["faults"]],
         "network": served if accepts["network"] else "no",
     }
@@ -182,7 +195,8 @@ def goes_with(method: Method) -> dict[str, str]:
 
 def table_markdown() -> str:
     """Return the table of docs/methods.md."""
-    lines = [f"| method | {' | '.join(f'`{c}`' if '=' in c else c for c in TABLE)} |", "| --- " * 7 + "|"]
+    heads = ["method", *(f"`{column}`" if "=" in column else column for column in TABLE)]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, method in METHODS.items():
         if method.__module__.startswith("gapsl."):  # not a plugin's
             lines.append(f"| `{name}` | {' | '.join(goes_with(method).values())} |")

@@ -23,6 +23,7 @@ from gapsl.models.half import all_finite
 from gapsl.options.base import Option
 
 TINY = 1e-12
+SICK = "what it makes of the probes is not finite"
 FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree differ by some percent
 
 
@@ -50,8 +51,8 @@ class ProbeAlignment(Option):
         A device that a method left out of the round is led back all the same; one whose numbers were not
         finite, at the probes or elsewhere, skips its step and leads nobody.
         """
-        sick = {device for device, activations in seen.items() if not all_finite(activations)}
-        left_out = sick | set(outcome.skipped)
+        sick = {device: SICK for device, activations in seen.items() if not all_finite(activations)}
+        left_out = {**sick, **outcome.skipped}
         sound = {d: activations for d, activations in sorted(seen.items()) if d not in left_out}
         found: dict[int, Tensor] = {}
         record = ProbeRecord()
@@ -72,7 +73,7 @@ class ProbeAlignment(Option):
             # Where the probes are not finite, the model is not either: no gradient of its is to be trusted.
             step = device not in sick and (reply.step or device in found)
             replies[device] = Reply(reply.gradient, step, pull)
-        return replace(outcome, replies=replies, probes=record, skipped=tuple(sorted(left_out)))
+        return replace(outcome, replies=replies, probes=record, skipped=left_out)
 
 
 def _noting(uploads: Iterable[Upload], seen: dict[int, Tensor]) -> Iterator[Upload]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gapsl.device.config import DeviceConfig
 from gapsl.methods.base import Reduction
+from gapsl.methods.robust import Robust
 
 
 class OptionSettings(DeviceConfig):
@@ -18,6 +19,14 @@ class OptionSettings(DeviceConfig):
     )
     device_gradient: Literal["follow", "own"] = Field(
         "follow", description="devices get the derivative of the round's loss, or of their own"
+    )
+    robust: Robust = Field(
+        "none",
+        description="a server step that some bad devices cannot steer: gradients shortened to the median "
+        "length (clip), or their median or trimmed mean by coordinate instead of their mean",
+    )
+    robust_trim: float = Field(
+        0.3, ge=0, lt=0.5, description="trimmed: share of the devices left out at either end"
     )
     calibration: Literal["none", "prior"] = Field(
         "none", description="prior: take each device's label frequencies out of its loss"

@@ -163,6 +163,9 @@ def make_training(
         reduction=config.reduction,
         device_gradient=config.device_gradient,
         parameters=config.parameters(),
+        cross_entropy=parts.loss is cross_entropy,
+        robust=config.robust,
+        robust_trim=config.robust_trim,
     )
     strategy = with_options(METHODS[config.method](server, run), config, losses)
     if parts.own_data:

@@ -20,12 +20,12 @@ from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config
 from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
+from gapsl.run.health import Hopeless
 from gapsl.run.observers import Observer, Started
 from gapsl.run.recorder import Recorder, clocked, round_record, timed
 from gapsl.run.records import Evaluation, FinalEvaluation, RunResult, finite
 from gapsl.run.recovery import Recovery, RunState
 
-PATIENCE = 10  # rounds running that a device may be non-finite before training stops
 IN_VAIN = 3  # times that nobody is there to be evaluated after the same round before training stops
 
 
@@ -188,31 +188,17 @@ class Training:
         return tuple(devices[i] for i in drawn)
 
     def _watch(self, round: int, outcomes: Sequence[Outcome]) -> TrainingStopped | None:
-        """Warn of devices whose numbers are not finite; return why to stop where it is hopeless."""
-        failing = self.state.failing
-        # Who has left has no loss, and is not ill.
+        """Warn of outliers; return why to stop where they are no longer the exception."""
         dropped = self.fleet.dropped() if isinstance(self.fleet, DropOuts) else ()
-        skipped = sorted({d for outcome in outcomes for d in outcome.skipped if d not in dropped})
-        # A device with several turns in a round fails only if all of them do.
-        trained = {device for outcome in outcomes for device in outcome.losses.keys() - outcome.skipped}
-        for device in trained:
-            failing.pop(device, None)
-        for device in skipped:
-            if device not in trained:
-                failing[device] = failing.get(device, 0) + 1
-            self._recorder.warn(f"round {round}: device {device} skipped, its loss or gradient is not finite")
-        lasting = [device for device, rounds in failing.items() if rounds >= PATIENCE]
-        if not lasting and (trained or not skipped):
-            return None
-        who = (
-            f"device {lasting[0]} has had no finite loss or gradient for {PATIENCE} rounds"
-            if lasting
-            else f"no device has a finite loss and gradient (devices {', '.join(map(str, skipped))})"
-        )
-        return TrainingStopped(
-            f"training stopped in round {round}: {who}; last checkpoint: {self._recovery.newest}. "
-            "A smaller learning rate, clipping (server_optimizer.clip) or cleaner inputs may help"
-        )
+        try:
+            for warning in self.state.health.warnings(outcomes, dropped, len(self.fleet.devices)):
+                self._recorder.warn(f"round {round}: {warning}")
+        except Hopeless as why:
+            return TrainingStopped(
+                f"training stopped in round {round}: {why}; last checkpoint: {self._recovery.newest}. "
+                "A smaller learning rate, clipping (server_optimizer.clip) or cleaner inputs may help"
+            )
+        return None
 
     def _evaluate(self, round: int, split: Split) -> Evaluation:
         plan, traffic = self.plan, self.fleet.traffic

@@ -42,6 +42,7 @@ class Metrics(Observer):
         self._angle = gauge("angle_mean_radians", "mean angle between the devices' gradients")
         self._kept = counter("kept_total", "rounds in which a device's gradient was kept", ["device"])
         self._absent = counter("absent_total", "rounds that were closed without a device", ["device"])
+        self._skipped = counter("skipped_total", "rounds in which a device was an outlier", ["device"])
         self._accuracy = gauge("accuracy", "mean accuracy over the devices, last evaluation")
         self._left = gauge("departures", "times that a device's link has ended", ["device"])
         self._here = gauge("connected", "whether a device is connected", ["device"])
@@ -50,7 +51,8 @@ class Metrics(Observer):
         for device, name in enumerate(names):
             self._here.labels(name).set_function(lambda device=device: float(device in connected()))
             self._left.labels(name).set_function(lambda device=device: departures().get(device, 0))
-            self._absent.labels(name)  # a count that begins at 0 can be watched from the start
+            for count in (self._absent, self._skipped):
+                count.labels(name)  # what begins at 0 can be watched from the start
 
     def serve(self, address: str) -> int:
         """Serve the figures on HOST:PORT; returns the port."""
@@ -83,6 +85,8 @@ class Metrics(Observer):
             self._kept.labels(self._names[device]).inc()
         for device in record.events.absent:
             self._absent.labels(self._names[device]).inc()
+        for device in record.skipped:
+            self._skipped.labels(self._names[device]).inc()
         if record.angle_mean is not None:
             self._angle.set(record.angle_mean)
         if record.evaluation is not None:

@@ -109,6 +109,7 @@ def round_record(
     for outcome in outcomes:
         for device, loss in outcome.losses.items():
             losses.setdefault(device, []).append(loss)
+    reasons = {device: why for outcome in outcomes for device, why in outcome.skipped.items()}
     every = [loss for found in losses.values() for loss in found]
     last = outcomes[-1]
     mean, angles = measured_angles(sorted(last.losses), last.angles, whole=whole)
@@ -118,7 +119,8 @@ def round_record(
         loss=finite_or_none(sum(every) / len(every)) if every else None,
         losses=finite({device: sum(found) / len(found) for device, found in losses.items()}),
         norms=finite(norms_of(outcomes)),
-        skipped=tuple(sorted({device for outcome in outcomes for device in outcome.skipped})),
+        skipped=tuple(sorted(reasons)),
+        reasons=dict(sorted(reasons.items())),
         averaged=averaged,
         bytes_sent=dict(sorted(traffic.sent.items())),
         bytes_received=dict(sorted(traffic.received.items())),

@@ -129,11 +129,12 @@ class RoundRecord(Subscripts):
     round: Annotated[int, "counts from 1"]
     epoch: Annotated[float, "passes over all data so far"]
     loss: Annotated[float | None, "mean loss over the devices; null if it was not finite"]
-    losses: Annotated[ByDevice, "loss by device, before any regulariser; without those not finite"]
+    losses: Annotated[ByDevice, "loss by device, before any regulariser; without those skipped"]
     norms: Annotated[
         ByDevice | None, "by device: length of the gradient it trains on; none for a device that skips"
     ] = None
-    skipped: Annotated[tuple[int, ...], "devices left out because their numbers were not finite"] = ()
+    skipped: Annotated[tuple[int, ...], "devices left out as outliers, or not finite"] = ()
+    reasons: Annotated[Mapping[int, str], "by skipped device: why"] = field(default_factory=dict)
     averaged: Annotated[bool, "whether the client-side models were averaged after it"] = False
     bytes_sent: Annotated[Mapping[int, int], "by device, in this round"]
     bytes_received: Annotated[Mapping[int, int], "by device, in this round"]

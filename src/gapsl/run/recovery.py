@@ -10,6 +10,7 @@ from gapsl.common.errors import InputError, Rewind
 from gapsl.fleets.base import Fleet, OwnCheckpoints
 from gapsl.methods.base import Strategy
 from gapsl.run.checkpoint import Checkpoint, Checkpoints, way_out
+from gapsl.run.health import Health
 from gapsl.run.recorder import Recorder
 from gapsl.run.records import Evaluation
 
@@ -20,7 +21,7 @@ class RunState:
 
     round: int = 0  # the last one done
     seconds: float = 0.0  # of training, earlier processes included
-    failing: dict[int, int] = field(default_factory=dict)  # rounds running that a device was non-finite
+    health: Health = field(default_factory=Health)
     history: list[Evaluation] = field(default_factory=list)
 
 
@@ -100,7 +101,8 @@ class Recovery:
             "strategy": self._strategy.state(),
             "sent": traffic.sent,
             "received": traffic.received,
-            "failing": state.failing,
+            "failing": state.health.failing,
+            "mostly": state.health.mostly,
             "seconds": state.seconds,
         }
         self._checkpoints.write(state.round, self._strategy.halves(), self._fleet, content)
@@ -122,13 +124,13 @@ class Recovery:
                     {int(device): int(count) for device, count in content[name].items()}
                     for name in ("sent", "received", "failing")
                 )
-                seconds = float(content["seconds"])
+                seconds, mostly = float(content["seconds"]), int(content.get("mostly", 0))
             except (KeyError, RuntimeError) as error:  # a name is missing, a tensor has another shape
                 raise InputError(
                     f"checkpoint {checkpoint.folder} does not fit this run: {error}; "
                     f"{way_out(checkpoint.folder)}"
                 ) from None
             self._fleet.traffic.sent, self._fleet.traffic.received = sent, received
-            self._state.failing, self._state.seconds = failing, seconds
+            self._state.health, self._state.seconds = Health(failing, mostly), seconds
             self._state.round = self._stored = checkpoint.round
         self._state.history = self._recorder.forget_after(self._state.round)

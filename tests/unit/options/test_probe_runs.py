@@ -144,7 +144,7 @@ def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path)
     training.one_round(1)
     after = device_states(training, tmp_path / "after")
     assert all(torch.isfinite(value).all() for state in after for value in state.values())
-    assert training.state.failing == {2: 1}
+    assert training.state.health.failing == {2: 1}
     for device in range(4):
         names = before[device].keys() - {"drawn"}
         moved = any(not torch.equal(before[device][name], after[device][name]) for name in names)

@@ -49,41 +49,63 @@ def test_a_device_is_skipped_for_its_round_with_a_record_and_a_warning(method):
     assert len(listener.warnings) == 1
     assert "round 2" in listener.warnings[0]
     assert f"device {BAD}" in listener.warnings[0]
+    assert listener.records[1].reasons == {BAD: "its loss or gradient is not finite"}
     assert math.isfinite(result.final.test_loss)
 
 
 def test_where_no_device_is_finite_training_stops_and_says_where():
-    with pytest.raises(TrainingStopped, match=r"round 3: .*devices 0, 1, 2.*last checkpoint: none") as stop:
+    with pytest.raises(
+        TrainingStopped, match=r"round 3: all .*device 0: .*device 2: .*last checkpoint: none"
+    ) as stop:
         run(loss=failing({3}, devices=(0, 1, 2)))
     assert stop.value.exit_code == 3
 
 
-def test_one_device_s_tenth_bad_round_running_stops_training(tmp_path):
-    out = tmp_path / "run"
+def test_one_device_ends_no_run_however_long_it_fails():
     listener = Listener()
+    assert run(rounds=30, listener=listener, loss=failing(range(1, 99))) is not None
+    assert all(record.skipped == (BAD,) for record in listener.records)
+    told = ["round 1: device 1 skipped: ", "round 10: device 1 skipped for the 10th round running: "]
+    assert [
+        message.removesuffix("its loss or gradient is not finite") for message in listener.warnings
+    ] == told
+
+
+def test_ten_rounds_running_with_most_devices_bad_stop_training(tmp_path):
+    out = tmp_path / "run"
     with pytest.raises(TrainingStopped) as stop:
-        run(rounds=30, listener=listener, loss=failing(range(3, 99)), out=out, checkpoint_every=5)
+        run(rounds=30, loss=failing(range(3, 99), devices=(0, BAD)), out=out, checkpoint_every=5)
     message = str(stop.value)
     assert "round 12" in message  # rounds 3 to 12 are ten
-    assert f"device {BAD}" in message
+    assert "device 0: its loss" in message and "device 1: its loss" in message and "device 2" not in message
     assert f"last checkpoint: {out / 'checkpoints' / 'round-000010'}" in message
-    assert len(listener.warnings) == 10
+
+
+def test_half_of_the_devices_are_not_most_of_them():
+    assert run(rounds=14, devices=4, loss=failing(range(1, 99), devices=(0, BAD))) is not None
 
 
 def test_nine_bad_rounds_running_and_a_good_one_are_forgiven():
     bad = {*range(1, 10), *range(11, 20)}
     listener = Listener()
-    assert run(rounds=20, listener=listener, loss=failing(bad)) is not None
-    assert len(listener.warnings) == 18
+    assert run(rounds=20, listener=listener, loss=failing(bad, devices=(0, BAD))) is not None
+    assert [message.split(":")[0] for message in listener.warnings] == ["round 1"] * 2 + ["round 11"] * 2
 
 
 def test_a_restart_does_not_forget_the_bad_rounds(tmp_path):
     out = tmp_path / "run"
     calls = iter(range(1, 99))
-    always = failing(range(1, 99))
+    always = failing(range(1, 99), devices=(0, BAD))
     assert run(rounds=30, loss=always, out=out, stop=lambda: next(calls) >= 6) is None
     with pytest.raises(TrainingStopped, match="round 10"):
         gapsl.resume(out, loss=always)
+
+
+def test_the_one_device_of_a_round_is_not_the_fleet():
+    """Each round has one device of three, and one of them fails always."""
+    listener = Listener()
+    assert run(rounds=12, participation=0.3, loss=failing(range(1, 99)), listener=listener) is not None
+    assert (BAD,) in [record.skipped for record in listener.records]
 
 
 def test_two_devices_that_fail_by_turns_are_lived_with():
