@@ -34,7 +34,7 @@ from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
-from gapsl.methods.server_model import Loss, ServerModel
+from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.cut import behead
 from gapsl.options.assemble import make_losses, with_options
