@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from gapsl.common.streams import global_stream
+from gapsl.data.batches import Batches
 from gapsl.data.probes import Probes
 from gapsl.device.exchange import Reply, Upload
 from gapsl.device.probe_alignment import learn_and_align
 from gapsl.models.half import Half, all_finite, digest
-
-
-class BatchSource(Protocol):
-    """What a device draws its mini-batches from."""
-
-    drawn: int
-
-    @property
-    def batches_per_pass(self) -> int:
-        """Mini-batches in one pass over the data."""
-        ...
-
-    def draw(self, round: int, turn: int = 0) -> tuple[Tensor, Tensor]:
-        """Return the next inputs and labels."""
-        ...
 
 
 class Device:
@@ -36,7 +20,7 @@ class Device:
         self,
         id: int,
         half: Half,
-        batches: BatchSource,
+        batches: Batches,
         *,
         seed: int,
         where: torch.device,

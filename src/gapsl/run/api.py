@@ -160,13 +160,12 @@ def compose(
         layers.append(config.given())
     elif config is not None:
         layers.append(read_yaml(Path(config).expanduser()))
-    words = dict(words or {})
-    if words.get("rounds") is not None and words.get("epochs") is not None:
+    words = words or {}
+    lengths = {name for name in ("rounds", "epochs") if words.get(name) is not None}
+    if len(lengths) == 2:
         raise InputError("rounds and epochs both say how long to train; give one of them")
-    if words.get("rounds") is not None:  # a number of rounds outranks a preset's epochs, and the reverse
-        layers.append({"epochs": None})
-    elif words.get("epochs") is not None:
-        layers.append({"rounds": None})
+    if lengths:  # a number of rounds outranks a preset's epochs, and the reverse
+        layers.append({"rounds": None, "epochs": None})
     return make_config(merge(*layers, words))
 
 

@@ -145,7 +145,8 @@ def evaluate(
         if not given:
             raise Unmeasured(NOBODY)
         found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
-        ensemble = scored(_total(list(given.values())), labels).accuracy
+        first, *others = given.values()
+        ensemble = scored(sum(others, start=first), labels).accuracy
         if fleet.merges and heads is None and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = scored(
@@ -261,13 +262,6 @@ def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) ->
         raise InputError(NO_TESTS)
     found = Measures(accuracy, away=tuple(device for device in devices if device not in counted))
     return replace(found, local=found.over_devices()["device_mean"])
-
-
-def _total(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total
 
 
 @contextmanager
