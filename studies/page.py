@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapsl_reproduction.report.stats import ENOUGH, Values, minus
+from gapsl_reproduction.report.numbers import ENOUGH, Values, minus, told
 from gapsl_reproduction.report.verdicts import State, above_zero
-from gapsl_reproduction.report.wording import told
 
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from gapsl_reproduction.catalogue import EVERY, EXPERIMENTS, GROUPS, LINES, PARTS, find
-from gapsl_reproduction.plan import planned, wanted
+from gapsl_reproduction.plan import Candidate, planned, trials, wanted
 from gapsl_reproduction.runs import RENAMED, defaults
 from gapsl_reproduction.scales import SCALES, STANDARD, Rates, Workload, find_scale
-from gapsl_reproduction.tuning import Candidate, trials
 
 from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS

@@ -6,9 +6,8 @@ from functools import cache
 
 import pytest
 from gapsl_reproduction.plan import Cell
-from gapsl_reproduction.report.claims import CLAIMS
+from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.frame import IID, SKEWED, Evidence
-from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
 from gapsl_reproduction.scales import STANDARD
 from made_up import Made

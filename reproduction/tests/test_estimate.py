@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gapsl_reproduction.estimate import Pace, samples_of, time_left
+from gapsl_reproduction.progress import Pace, samples_of, time_left
 from gapsl_reproduction.runs import RunSpec, run_spec
 
 BASE = {"dataset": "cifar10", "model": "vgg16", "width": 0.125, "rounds": 100, "batch_size": 32}

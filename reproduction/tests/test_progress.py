@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from gapsl_reproduction.estimate import Pace
-from gapsl_reproduction.progress import QueueProgress
+from gapsl_reproduction.progress import Pace, QueueProgress
 from gapsl_reproduction.queue import Standing
 from gapsl_reproduction.runs import RunSpec, run_spec
 from rich.console import Console

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from gapsl_reproduction.catalogue import EXPERIMENTS, find
-from gapsl_reproduction.plan import planned, wanted
+from gapsl_reproduction.plan import planned, ranked, trials, wanted
 from gapsl_reproduction.scales import SCALES
 from gapsl_reproduction.store import Store
-from gapsl_reproduction.tuning import ranked, trials
 from processes import Command, Ended, Launcher, hold, release, rounds_done, strict_json
 
 WHAT = ("selection-ratio",)  # 4 trials of 3 rounds, and 4 runs of 6 at the rates that they choose
@@ -200,8 +199,8 @@ def test_two_at_once_are_refused_kindly(cli: Launcher, tmp_path: Path) -> None:
     place = Place(tmp_path / "busy")
     with Store(place.results).locked():
         ended = place.run(cli)
-    assert ended.code == 2
-    assert f"process {os.getpid()}" in ended.stderr
+    assert ended.code == 4
+    assert f"another gapsl reproduce is working on {place.results}" in " ".join(ended.stderr.split())
     assert "repeat the command" in ended.stderr
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gapsl_reproduction.report.frame import Evidence
-from gapsl_reproduction.report.stats import interval, minus, rank_correlation
+from gapsl_reproduction.report.numbers import interval, minus, rank_correlation, signed, spread, told
 from gapsl_reproduction.report.verdicts import (
     Claim,
     Part,
@@ -17,7 +17,6 @@ from gapsl_reproduction.report.verdicts import (
     verdict_of,
     within,
 )
-from gapsl_reproduction.report.wording import signed, spread, told
 from gapsl_reproduction.scales import STANDARD
 
 SO, NOT_SO, UNDECIDED, MISSING = State.SO, State.NOT_SO, State.UNDECIDED, State.MISSING

@@ -19,9 +19,8 @@ from gapsl.common.interrupt import Interrupt
 from gapsl.device.build import compute_device
 from gapsl.run.parts import take_source
 from gapsl_reproduction.catalogue import EXPERIMENTS, GROUPS, Experiment, find
-from gapsl_reproduction.estimate import Pace, time_left
 from gapsl_reproduction.plan import wanted
-from gapsl_reproduction.progress import QueueProgress
+from gapsl_reproduction.progress import Pace, QueueProgress, time_left
 from gapsl_reproduction.queue import Queue, Standing
 from gapsl_reproduction.runs import RunSpec, Wanted
 from gapsl_reproduction.scales import SCALES, Scale, find_scale

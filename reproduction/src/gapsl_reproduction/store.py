@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import plain, write_text
+from gapsl.common.files import locked, plain, write_text
 from gapsl_reproduction.runs import key_of
 
 SCHEMA = 1
@@ -71,37 +68,13 @@ class Store:
             ) from None
         self._known[key] = read(self.path(key))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep two processes from doing the same runs; the lock ends with the process."""
-        path = self.folder / ".lock"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+", encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.folder}: {error.strerror or error}; choose another --results"
-            ) from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                same = path.stat().st_ino == os.fstat(file.fileno()).st_ino
-            except OSError:
-                same = False
-            if not same:  # or the file of one that ends just now, and takes it away
-                file.seek(0)
-                who = file.read().strip() or "another gapsl reproduce"
-                raise InputError(
-                    f"{who} is working on {self.folder}; wait for it and repeat the command then: "
-                    "what it has finished is not done again"
-                )
-            file.truncate(0)
-            file.write(f"process {os.getpid()} ({' '.join(['gapsl', *sys.argv[1:]])})")
-            file.flush()
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)  # results are committed, a lock is not
+        busy = (
+            f"another gapsl reproduce is working on {self.folder}; wait for it and repeat the command then: "
+            "what it has finished is not done again"
+        )
+        return locked(self.folder, "--results", busy)
 
     def _damaged(self, path: Path, reason: str) -> None:
         if self._mend:

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 from gapsl.run.config import flat
 from gapsl_reproduction.catalogue import LINES
-from gapsl_reproduction.report.claims import CLAIMS
+from gapsl_reproduction.plan import SEED, ranked, trials
+from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.frame import Evidence, line_name
-from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
+from gapsl_reproduction.report.numbers import bullets, paragraphs, spread, table
 from gapsl_reproduction.report.verdicts import RULE, Claim, State, Verdict, judge
-from gapsl_reproduction.report.wording import bullets, paragraphs, spread, table
 from gapsl_reproduction.store import Result
-from gapsl_reproduction.tuning import SEED, ranked, trials
 
 COMMIT = 10  # letters of a commit that are shown
 ROWS = (("gapsl", "gapsl"), ("commit", "commit"), ("torch", "torch"), ("Python", "python"),

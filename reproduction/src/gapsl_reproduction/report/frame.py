@@ -14,12 +14,11 @@ import pandas as pd
 from gapsl.analysis.looks import LOOKS
 from gapsl.device.faults import make_faults
 from gapsl_reproduction.catalogue import EXPERIMENTS, LINES
-from gapsl_reproduction.plan import Planned, planned
-from gapsl_reproduction.report.stats import Values, minus
+from gapsl_reproduction.plan import Planned, Results, planned
+from gapsl_reproduction.plan import trials as tuned
+from gapsl_reproduction.report.numbers import Values, minus
 from gapsl_reproduction.scales import Scale
 from gapsl_reproduction.store import Result
-from gapsl_reproduction.tuning import Results
-from gapsl_reproduction.tuning import trials as tuned
 
 SKEWED = "alpha 0.1"  # what the paper calls non-IID
 IID = "iid"

@@ -13,15 +13,12 @@ from gapsl.run.config import make_config
 from gapsl_reproduction import paper
 from gapsl_reproduction.catalogue import EXPERIMENTS
 from gapsl_reproduction.report.appendix import appendix
-from gapsl_reproduction.report.claims import CLAIMS
-from gapsl_reproduction.report.costs import costs
+from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
-from gapsl_reproduction.report.findings import entry, findings
+from gapsl_reproduction.report.findings import costs, entry, findings
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.promise import PROMISE, QUESTIONS
-from gapsl_reproduction.report.stats import mean
+from gapsl_reproduction.report.numbers import bullets, mean, paragraphs, spread, table
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
-from gapsl_reproduction.report.wording import bullets, paragraphs, spread, table
 
 APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling
 FEW = 4  # names in a list of what was not run

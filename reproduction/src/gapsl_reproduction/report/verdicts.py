@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gapsl_reproduction.report.frame import Evidence
-from gapsl_reproduction.report.stats import ENOUGH, Values, interval
-from gapsl_reproduction.report.wording import told
+from gapsl_reproduction.report.numbers import ENOUGH, Values, interval, told
 
 # How verdicts follow, in words.
 RULE = (
