@@ -26,9 +26,8 @@ STRONG = -0.5  # a rank correlation that shows what the paper says
 OURS = "recommended"
 NEAR = 5.0  # points below central
 KEPT = 90.0  # % of the clean accuracy that honest devices keep among faulty ones
-PAPERS_LEAD = round(
-    paper.ACCURACY["cifar10", "non-iid"]["gapsl"] - paper.ACCURACY["cifar10", "non-iid"]["psl"], 1
-)
+PRINTED = paper.ACCURACY["cifar10", "non-iid"]
+PAPERS_LEAD = round(PRINTED["gapsl"] - PRINTED["psl"], 1)
 NOT_MEASURED = Part("not measured", State.MISSING)
 
 
@@ -79,8 +78,7 @@ def more(first: str, others: Iterable[str], found: dict[str, Values], verb: str)
 
 def lose_most(evidence: Evidence) -> Sequence[Part]:
     """Compare what PSL and vanilla SL lose to skew with what the others lose."""
-    found = lost(evidence, PAPER, IID, SKEWED)
-    others = ("gapsl", "sfl", "epsl")
+    found, others = lost(evidence, PAPER, IID, SKEWED), ("gapsl", "sfl", "epsl")
     return [*more("psl", others, found, "loses"), *more("vanilla", others, found, "loses")]
 
 
@@ -95,8 +93,8 @@ def steady_with_devices(evidence: Evidence) -> Sequence[Part]:
     most = (evidence.conditions("devices") or [SKEWED])[-1]
     found = lost(evidence, FIVE, SKEWED, most)
     own = f"GAPSL's fall to {most}, at most {HARDLY:g}: {told(found['gapsl'])}"
-    falls = [part for line in ("sfl", "psl") for part in more(line, ["gapsl"], found, "falls")]
-    return [Part(own, at_most(found["gapsl"], HARDLY)), *falls]
+    others = (*more("sfl", ["gapsl"], found, "falls"), *more("psl", ["gapsl"], found, "falls"))
+    return [Part(own, at_most(found["gapsl"], HARDLY)), *others]
 
 
 def steady_when_even(evidence: Evidence) -> Sequence[Part]:
@@ -202,10 +200,8 @@ def filters_noise(evidence: Evidence) -> Sequence[Part]:
     """See whether GAPSL's honest devices lose less to faulty ones than PSL's; a failed run is guessing."""
     parts = []
     for at in evidence.conditions("faults"):
-        psl, gapsl = (
-            minus(evidence.values(line, SKEWED, "honest"), honest(evidence, line, at))
-            for line in ("psl", "gapsl")
-        )
+        clean = {line: evidence.values(line, SKEWED, "honest") for line in ("psl", "gapsl")}
+        psl, gapsl = (minus(own, honest(evidence, line, at)) for line, own in clean.items())
         parts.append(ahead(f"{at}, PSL's honest devices lose more than GAPSL's", minus(psl, gapsl)))
     return parts or [NOT_MEASURED]
 
