@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,23 @@ from faults import JOINS
 from fleet import PARAMETERS, SERVER, Fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from network import SMALL, Devices, Served, answers, channel_to, hello, parameter_server
+from network import (
+    SMALL,
+    Devices,
+    Served,
+    answers,
+    channel_to,
+    hello,
+    parameter_server,
+    trained_over_loopback,
+)
 from processes import Launcher, memory_of, wait_until, weights_of
 
 import gapsl
 from gapsl.network.device.device_data import load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server import service as training
+from gapsl.network.tls import peers
 from gapsl.network.tls.authority import Authority
 from gapsl.network.tls.certificates import Pair, new_ca, new_device
 from gapsl.network.tls.credentials import device_credentials, server_credentials
@@ -87,6 +98,29 @@ def code_of(port: int, credentials: grpc.ChannelCredentials | None) -> grpc.Stat
     with channel_to(port, credentials) as channel, pytest.raises(grpc.RpcError) as error:
         answers(channel, [hello("device-0")])
     return error.value.code()
+
+
+class Jumping(datetime):
+    """A clock that is two years ahead, and is set right after so many looks at it."""
+
+    wrong = 6
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        cls.wrong -= 1
+        return datetime.now(tz) + timedelta(days=730 if cls.wrong >= 0 else 0)
+
+
+def test_a_server_whose_clock_jumps_does_not_lose_its_devices(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded = Guarded(authority, tmp_path)
+    monkeypatch.setattr(peers, "datetime", Jumping)
+    result = trained_over_loopback(compose(words=SMALL), tmp_path, **guarded.serving)
+    assert result.rounds == SMALL["rounds"]
+    assert all("finished" in str(word) for word in guarded.devices.ended.values())
+    told = [text for text in guarded.devices.said if "the server's clock says" in text]
+    assert told and all("next attempt within" in text for text in told)
 
 
 def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them(

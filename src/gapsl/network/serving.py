@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -65,6 +66,11 @@ def listed(name: str, names: Sequence[str], identity: str | None) -> int:
             wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; list it with --names at the server"
         )
     return names.index(name)
+
+
+def somebody(context: grpc.ServicerContext) -> str:
+    """Return what a log calls whoever has not said its name: the host that it calls from."""
+    return f"somebody at {unquote(context.peer()).rpartition(':')[0]}"
 
 
 class OpenStreams:

@@ -191,7 +191,7 @@ class Server:
             parts, self._network, folder, self._roster, stop=listening.stop, tell=listening.tell
         )
         metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
-        self._listen(Service(self._roster, partial(addressed, welcome), listening.identify))
+        self._listen(Service(self._roster, partial(addressed, welcome), listening.identify, listening.tell))
         write_network(folder, self._network)  # of which some may have changed, and now stays
         fleet.dispatcher.gather()
         by_name = make_observers(self._config.observer_names, folder.path)

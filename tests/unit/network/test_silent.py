@@ -17,6 +17,9 @@ class Stream:
 
     ended = False
 
+    def peer(self):
+        return "ipv4:127.0.0.1:1234"
+
     def cancel(self):
         self.ended = True
 

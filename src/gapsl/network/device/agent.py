@@ -26,7 +26,7 @@ from gapsl.network.protocol.framing import TensorSpec, received, serialize
 
 LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
 # Refusals that another attempt may not meet.
-PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN}
+PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN, wire.EXPIRED}
 
 
 @dataclass(frozen=True)

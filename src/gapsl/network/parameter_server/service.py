@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import grpc
 from torch import Tensor
@@ -16,7 +16,7 @@ from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
-from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.errors import RefusalLog, WireError
 from gapsl.network.protocol.framing import TensorSpec, deserialize, framed, received
 from gapsl.network.serving import (
     HELLO_SECONDS,
@@ -27,6 +27,7 @@ from gapsl.network.serving import (
     Serving,
     check_protocol,
     listed,
+    somebody,
     within,
 )
 
@@ -46,7 +47,7 @@ class Link:
     stream: Iterator[bytes]
     context: grpc.ServicerContext
     tell: Callable[[str], None]
-    who: str = "somebody"
+    who: str
 
     def heard(self, seconds: float) -> Iterator[bytes]:
         """Yield what the device says, as long as it says something every so many seconds."""
@@ -78,9 +79,14 @@ class ParameterService:
     visits: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_VISITS))  # one at a time in a run
     silent: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_SILENT))
 
+    @cached_property
+    def refusals(self) -> RefusalLog:
+        """Tells of visits that are refused."""
+        return RefusalLog(self.tell)
+
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Take a device's client-side model, and give it the mean if it waits for it."""
-        link = Link(stream, context, self.tell)
+        link = Link(stream, context, self.tell, somebody(context))
         party: str | None = STRANGER
         try:
             party = self.identify(context)
@@ -92,7 +98,7 @@ class ParameterService:
             with self.visits.of(device, context, announce.run):
                 yield from self._visited(link, announce, transfer)
         except (WireError, InputError, Unavailable) as error:
-            self.tell(f"{link.who} is refused: {error}")
+            self.refusals.refused(link.who, error)
             reason = error.reason if isinstance(error, WireError) else wire.STOPPED
             with self.silent.of(party, context), link.moving(HELLO_SECONDS):
                 yield wire.ToParameterClient(refusal=wire.Refusal(reason=reason, message=str(error)))

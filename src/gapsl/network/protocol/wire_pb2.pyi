@@ -42,6 +42,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STOPPED: _ClassVar[Reason]
     OTHER_DATA: _ClassVar[Reason]
     TOO_OFTEN: _ClassVar[Reason]
+    EXPIRED: _ClassVar[Reason]
 DTYPE_UNKNOWN: Dtype
 FLOAT32: Dtype
 FLOAT64: Dtype
@@ -66,6 +67,7 @@ LATE: Reason
 STOPPED: Reason
 OTHER_DATA: Reason
 TOO_OFTEN: Reason
+EXPIRED: Reason
 
 class Tensor(_message.Message):
     __slots__ = ("dtype", "shape", "codec", "compression", "bytes")

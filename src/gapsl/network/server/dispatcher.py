@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract
-from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.errors import RefusalLog, WireError
 from gapsl.network.protocol.settings import RoundPolicy
 from gapsl.network.server.device_link import DeviceLink, EventQueue, LinkState, PendingCommand, late
 from gapsl.network.server.fleet_state import FleetState, Rollbacks, lacks_checkpoints, without_checkpoints
@@ -43,7 +43,7 @@ class Dispatcher:
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.state, self.contract, self.policy, self._total_rounds = state, contract, policy, total_rounds
-        self.tell = tell
+        self.tell, self._refusals = tell, RefusalLog(tell)
         self.uploaded: Callable[[int, int], None] = lambda device, size: None  # told of each upload's bytes
         self.links = {device: DeviceLink(name) for device, name in enumerate(roster.names)}
         self._events = EventQueue(roster.inbox, self.links, policy, patience=patience, stop=stop, tell=tell)
@@ -250,7 +250,7 @@ class Dispatcher:
         try:
             self.state.check(device, event.ready, self.contract)
         except WireError as error:
-            self.tell(f"{link.name} is refused: {error}")
+            self._refusals.refused(link.name, error)
             event.session.refuse(error)
             return False
         beginning = bool(link.pending) and link.pending[0].kind == "begin"

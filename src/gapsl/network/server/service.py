@@ -11,7 +11,7 @@ from functools import partial
 import grpc
 
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.errors import WireError
+from gapsl.network.protocol.errors import RefusalLog, WireError
 from gapsl.network.protocol.framing import deserialize
 from gapsl.network.server.session import Inbox, Outgoing, Session
 from gapsl.network.serving import (
@@ -22,6 +22,7 @@ from gapsl.network.serving import (
     OpenStreams,
     check_protocol,
     listed,
+    somebody,
     within,
 )
 
@@ -77,21 +78,31 @@ class Roster:
 class Service:
     """Serves the streams of a run's devices."""
 
-    def __init__(self, roster: Roster, welcome: Callable[[int], wire.Welcome], identify: Identify) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        welcome: Callable[[int], wire.Welcome],
+        identify: Identify,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._roster, self._welcome, self._identify = roster, welcome, identify
+        self._refusals = RefusalLog(tell)
         self._silent = OpenStreams(MOST_SILENT)
         self.finished = ""  # the last word to whoever comes when the run is over
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
         party: str | None = STRANGER
+        who = somebody(context)
         try:
             party = self._identify(context)
             with self._silent.of(party, context):
                 hello = first(stream, context)
+            who = repr(hello.name[:100])
             session = self._roster.admit(hello, partial(self._identify, context))
             session.cancel = context.cancel
         except WireError as error:
+            self._refusals.refused(who, error)
             with self._silent.of(party, context), within(HELLO_SECONDS, context.cancel):
                 yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
             return

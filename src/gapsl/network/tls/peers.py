@@ -101,10 +101,11 @@ class Peers:
             raise WireError(wire.IDENTITY, "the certificate is not one of a device of this fleet") from None
         now = datetime.now(UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
             raise WireError(
-                wire.IDENTITY,
-                f"the certificate of {name} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
-                f"{certificate.not_valid_after_utc:%Y-%m-%d}; renew it: gapsl certs device {name} --force",
+                wire.EXPIRED,
+                f"the certificate of {name} is valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, the server's "
+                f"clock says {now:%Y-%m-%d}; set the clock, or renew it: gapsl certs device {name} --force",
             )
         if self.revoked.refuses(certificate):
             raise WireError(
