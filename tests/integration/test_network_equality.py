@@ -10,10 +10,12 @@ from network import SMALL, parameter_server, trained_over_loopback
 from processes import records_of
 
 import gapsl
+from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
 from gapsl.run.api import compose
 from gapsl.run.config import preset
 from gapsl.run.records import Evaluation, FinalEvaluation, RunResult
+from gapsl.run.served_run import served_settings
 
 # What takes how long differs, and where no parameter server is nobody may see halves.
 OTHERWISE = ("seconds", "merged")
@@ -141,3 +143,16 @@ def test_zstd_takes_fewer_bytes_for_the_same_weights(tmp_path: Path) -> None:
     assert there.final.weights_sha256 == here.final.weights_sha256
     assert traffic(there)[0] < 0.95 * traffic(here)[0], "of activations after a ReLU many are zero"
     assert traffic(there)[1] <= traffic(here)[1]
+
+
+def test_a_served_run_goes_on_beyond_its_end_as_in_one_process(tmp_path: Path) -> None:
+    settings = {**SMALL, "method": "psl"}
+    trained_over_loopback(compose(words={**settings, "rounds": 3}), tmp_path)
+    longer, network = served_settings(None, None, {"rounds": 5}, {}, tmp_path / "run")
+    result = trained_over_loopback(longer, tmp_path, network=network.model_dump(mode="json"))
+    here = gapsl.train(**{**settings, "rounds": 5})
+    assert here is not None and result.final.weights_sha256 == here.final.weights_sha256
+    assert result.rounds == 5 and not result.extended
+    fewer, _ = served_settings(None, None, {"rounds": 4}, {}, tmp_path / "run")
+    with pytest.raises(InputError, match="5 rounds already; to train longer, give more"):
+        trained_over_loopback(fewer, tmp_path)

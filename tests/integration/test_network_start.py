@@ -52,10 +52,20 @@ def test_another_configuration_is_not_the_same_run(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("method: gapsl\n", encoding="utf-8")
     with pytest.raises(InputError, match="was started with method = psl, not gapsl"):
         served_settings(tmp_path / "run.yaml", None, {}, {}, tmp_path / "run")
-    with pytest.raises(InputError, match="was started with rounds = 5, not 6"):
-        served_settings(None, None, {"rounds": 6}, {}, tmp_path / "run")
+    with pytest.raises(InputError, match=r"was started with batch_size = \d+, not 9"):
+        served_settings(None, None, {"batch_size": 9}, {}, tmp_path / "run")
     same, _ = served_settings(None, None, {"rounds": 5}, {}, tmp_path / "run")
     assert same == CONFIG
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_more_rounds_extend_a_run(in_file: bool, tmp_path: Path) -> None:
+    opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
+    asked = {**CONFIG.resolved(), "rounds": 9}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked), encoding="utf-8")
+    file = tmp_path / "run.yaml" if in_file else None
+    longer, _ = served_settings(file, None, {} if in_file else {"rounds": 9}, {}, tmp_path / "run")
+    assert (longer.rounds, longer.extended_to) == (5, 9)
 
 
 def test_settings_of_the_network_may_be_given_like_all_others(tmp_path: Path) -> None:

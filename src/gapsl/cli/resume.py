@@ -14,6 +14,7 @@ from gapsl.analysis.comparison_folder import runs_in
 from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import compare, running, train
 from gapsl.cli.running import output, say
+from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
 from gapsl.run.folder import RunFolder
 
@@ -21,6 +22,9 @@ from gapsl.run.folder import RunFolder
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's.")],
     data_dir: running.DataDir = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Train until so many rounds are done, beyond what was planned.")
+    ] = None,
     workers: running.Workers = None,
     plugin: running.Plugins = None,
     quiet: running.Quiet = False,
@@ -29,6 +33,8 @@ def resume(
     display = Display(output, quiet=quiet)
     with Interrupt(running.asked_to_stop) as interrupt:
         if not RunFolder(folder).config_file.exists() and (runs := runs_in(folder)):
+            if rounds is not None:
+                raise InputError(f"{folder} is a comparison; --rounds extends one run: name its folder")
             if data_dir is not None:
                 os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
             done = resume_comparison(
@@ -41,7 +47,7 @@ def resume(
             return
         opened = RunFolder.open(folder)
         config, _ = opened.config()
-        if opened.result() is not None:
+        if opened.result() is not None and rounds is None:
             say(f"{folder} is finished already")
         incidental: dict[str, Any] = {"data_dir": data_dir} if data_dir is not None else {}
         with display:
@@ -50,6 +56,7 @@ def resume(
                 observers=[RunProgress(display, config.method)],
                 stop=lambda: interrupt.asked,
                 progress=display.download,
+                rounds=rounds,
                 **incidental,
             )
     train.report(result, folder, interrupt)

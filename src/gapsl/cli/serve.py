@@ -44,6 +44,9 @@ def serve(
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
     metrics: Annotated[str, typer.Option(help="HOST:PORT for Prometheus; default: none.")] = "",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to train; more than a run in --out has extend it.")
+    ] = None,
     data_dir: running.DataDir = None,
     preset: running.Preset = None,
     set_: running.Assignments = None,
@@ -61,7 +64,9 @@ def serve(
         parameter_server=parameter_server,
         patience=patience,
     )
-    settings = merge(given(data_dir=data_dir), *(parse_assignment(text) for text in set_ or []))
+    settings = merge(
+        given(data_dir=data_dir, rounds=rounds), *(parse_assignment(text) for text in set_ or [])
+    )
     chosen, network = served_settings(config, preset, settings, asked, out)
     with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
         result = run.serve(

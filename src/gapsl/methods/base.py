@@ -83,6 +83,7 @@ class Strategy(ABC):
     trains_devices: ClassVar[bool] = True  # replies go back, and client-side models train on them
     labels_at_device: ClassVar[bool] = False  # it works where the server never sees a label
     moves_client_models: ClassVar[bool] = False  # client-side models are averaged, or handed on
+    counts_rounds: ClassVar[bool] = False  # what it does depends on how many rounds there are in all
     one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
     one_step: ClassVar[bool] = False  # the server takes one step on the gradients of all devices of a round
 

@@ -55,6 +55,7 @@ class Gapsl(Parallel):
     summary = "gradient-aligned PSL: leader gradient identification and gradient direction alignment"
     section: ClassVar[str | None] = "gapsl"
     labels_at_device: ClassVar[bool] = True
+    counts_rounds: ClassVar[bool] = True  # the share of leaders grows until the last round
     parameters: ClassVar[type[Parameters]] = GapslParameters
     spread: tuple[float, float] | None = None  # running minimum and maximum of the dispersion
 

@@ -31,6 +31,7 @@ class ClientAveraging(Strategy):
     section: ClassVar[str | None] = "sfl"
     parameters: ClassVar[type[Parameters]] = SflParameters
     moves_client_models: ClassVar[bool] = True
+    counts_rounds: ClassVar[bool] = True  # the last round averages
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         super().__init__(server, run)

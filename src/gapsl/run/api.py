@@ -19,7 +19,7 @@ from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
 from gapsl.run.build import Parts, make_fleet, make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
-from gapsl.run.config import Config, make_config, merge, preset, read_yaml
+from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stretched
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, check_observers, make_observers
@@ -80,9 +80,13 @@ def resume(
     stop: Callable[[], bool] = lambda: False,
     loss: Loss = cross_entropy,
     progress: bool | Progress = False,
+    rounds: int | None = None,
     **incidental: Any,
 ) -> RunResult | None:
     """Go on with a run from its last checkpoint; a finished run's result is returned as it is.
+
+    With `rounds`, training goes on until so many rounds are done, beyond what was planned: exactly as if
+    they had been planned at first, if nothing depends on how far the end is, and with a warning otherwise.
 
     A run that was given objects needs the same ones again. `incidental` settings, such as `data_dir`,
     may differ from those it was started with.
@@ -90,8 +94,10 @@ def resume(
     folder = RunFolder.open(Path(out).expanduser())
     config, custom = folder.config()
     done = folder.result()
-    if done is not None:
+    if done is not None and (rounds is None or rounds == done.rounds):
         return done
+    if done is not None and rounds is not None and rounds < done.rounds:
+        raise InputError(f"{out} has {done.rounds} rounds already; to train longer, give more than that")
     if folder.network_file.exists():
         raise InputError(
             f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
@@ -100,11 +106,17 @@ def resume(
     given = Given(model, dataset, loss)
     given.check("resume", out, custom)
     told, by_name = told_apart(observers)
-    config = compose(config, words={**incidental, **by_name})
+    longer = {} if rounds is None else {"extended_to": rounds}
+    config = compose(config, words={**incidental, **by_name, **longer})
     check_observers(config.observer_names)
     shown = displayed(progress, config.method, told)
     with threads(config.threads), folder.locked(), shown as (everyone, download):
         parts = make_parts(config, given, partition_file=folder.partition_file, progress=download)
+        if rounds is not None:
+            folder.extend(config, custom)
+            if why := stretched(config):
+                for observer in everyone:
+                    observer.warned(f"extended to {rounds} rounds: {why}")
         return _run_in(folder, parts, make_fleet(parts), everyone, stop, custom)
 
 

@@ -20,7 +20,9 @@ from gapsl.options.settings import OptionSettings
 PRESETS = Path(__file__).parent / "presets"
 
 # Settings that may change between two processes of one run without making it another.
-INCIDENTAL = {"data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints"}
+INCIDENTAL = {
+    "data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints", "extended_to",
+}  # fmt: skip
 
 
 class Config(OptionSettings):
@@ -29,6 +31,9 @@ class Config(OptionSettings):
     method: str = Field("gapsl", description="the method (see `gapsl methods`)")
     rounds: int | None = Field(None, ge=1, description="rounds to train; unset: from `epochs`")
     epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
+    extended_to: int | None = Field(
+        None, ge=1, description="rounds to train after all; `gapsl resume --rounds` sets it"
+    )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
@@ -124,6 +129,17 @@ def differing(before: Config, now: Config, beyond: Collection[str] = ()) -> list
     old, new = before.resolved(), now.resolved()
     names = {*old, *new} - INCIDENTAL - set(beyond)
     return sorted((n for n in names if old.get(n) != new.get(n)), key=lambda name: (name != "method", name))
+
+
+def stretched(config: Config) -> str | None:
+    """Say what depends on how many rounds there are, so that training longer is not the same as at first."""
+    for name in ("device_optimizer", "server_optimizer"):
+        schedule = getattr(config, name).schedule
+        if schedule in ("cosine", "linear"):
+            return f"{name}.schedule = {schedule} is stretched, and the rate jumps up"
+    if METHODS[config.method].counts_rounds:
+        return f"{config.method} depends on the number of rounds, which has changed"
+    return None
 
 
 def sections() -> set[str]:

@@ -68,12 +68,22 @@ class RunFolder:
         folder.check_free()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
-            write_text(folder.config_file, yaml.safe_dump(values, sort_keys=False))
+            folder._write_config(config, custom)
             write_json(folder.environment_file, describe_environment())
         except OSError as error:
             raise unwritable(path, error, "--out") from None
         return folder
+
+    def extend(self, config: Config, custom: Mapping[str, str]) -> None:
+        """Let a run go on beyond its end: its settings say so from now on, its result is an earlier one."""
+        done = self.result()
+        if done is not None:  # first: a run without a result goes on, whatever happens to the other file
+            self.result_file.replace(self.path / f"result-{done.rounds:06d}.json")
+        self._write_config(config, custom)
+
+    def _write_config(self, config: Config, custom: Mapping[str, str]) -> None:
+        values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
+        write_text(self.config_file, yaml.safe_dump(values, sort_keys=False))
 
     @staticmethod
     def open(path: Path) -> RunFolder:

@@ -17,7 +17,7 @@ from gapsl.fleets.base import DropOuts, Fleet, Split, Traffic, Unmeasured
 from gapsl.methods.base import Strategy
 from gapsl.models.half import digest
 from gapsl.run.checkpoint import Checkpoints
-from gapsl.run.config import Config
+from gapsl.run.config import Config, stretched
 from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
 from gapsl.run.health import Hopeless
@@ -249,6 +249,7 @@ class Training:
             rounds_per_epoch=plan.rounds_per_epoch,
             classes=plan.classes,
             config={**settings, **({"custom": dict(plan.custom)} if plan.custom else {})},
+            extended=plan.config.extended_to is not None and stretched(plan.config) is not None,
             final=final,
             history=history,
         )

@@ -186,6 +186,9 @@ class RunResult(Subscripts):
     rounds: Annotated[int, "rounds trained"]
     rounds_per_epoch: Annotated[int, "rounds in a pass over all data"]
     classes: Annotated[tuple[str, ...], "the names of the classes"] = ()
+    extended: Annotated[
+        bool, "whether training was extended, and is not what it would have been with these rounds at first"
+    ] = False
     config: Annotated[Mapping[str, Any], "every setting, and under `custom` what was given from Python"]
     final: Annotated[FinalEvaluation, "the evaluation at the end, on the test set"]
     history: Annotated[

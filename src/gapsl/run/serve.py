@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from gapsl.common.errors import GapslError, Stopped
+from gapsl.common.errors import GapslError, InputError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
@@ -27,7 +27,7 @@ from gapsl.network.server.session import Heard, Inbox
 from gapsl.network.serving import Identify, Serving, server_security
 from gapsl.run.api import told_apart
 from gapsl.run.build import make_parts, make_training
-from gapsl.run.config import Config
+from gapsl.run.config import Config, stretched
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
@@ -154,7 +154,7 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
         new = opened(folder, config, network)
         server = Server(config, network, folder, listening)
         try:
-            done = folder.result()
+            done = extended(folder, config)
             result = server.prepare().run() if done is None else done
             if result is not None:
                 server.farewell()
@@ -167,6 +167,21 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             raise
         finally:
             server.stop("the server stops; it goes on when it is started again")
+
+
+def extended(folder: RunFolder, config: Config) -> RunResult | None:
+    """Return the result of a run that is finished, unless it is to go on beyond that."""
+    done, rounds = folder.result(), config.extended_to
+    if rounds is None or (done is not None and rounds == done.rounds):
+        return done
+    if done is not None and rounds < done.rounds:
+        raise InputError(f"{folder.path} has {done.rounds} rounds already; to train longer, give more")
+    if folder.config()[0].extended_to != rounds:
+        folder.extend(config, {})
+        (folder.path / "told").unlink(missing_ok=True)  # who was told that it is over
+        if why := stretched(config):
+            log.warning("extended to %d rounds: %s", rounds, why)
+    return None
 
 
 class Server:

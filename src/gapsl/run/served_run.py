@@ -49,6 +49,8 @@ def served_settings(
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
     stored, _ = RunFolder.open(out).config()
+    if asked_for.get("rounds") not in (None, stored.rounds):
+        asked_for |= {"extended_to": asked_for["rounds"], "rounds": stored.rounds}
     base = None if config is not None or preset is not None else stored
     wanted = compose(base, preset_name=preset, words=asked_for)
     for name in differing(stored, wanted):
