@@ -105,6 +105,7 @@ def method(
         reduction=reduction,
         device_gradient=device_gradient,
         parameters=strategy.parameters.model_validate(parameters),
+        classes=CLASSES,
         robust=robust,
         robust_trim=robust_trim,
     )

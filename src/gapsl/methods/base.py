@@ -47,13 +47,9 @@ class RunInfo:
     device_gradient: Literal["follow", "own"] = "follow"
     parameters: Parameters = field(default_factory=Parameters)
     cross_entropy: bool = False  # whether the loss is the built-in one, which is never negative
+    classes: int = 1
     robust: Robust = "none"
     robust_trim: float = 0.3
-
-    @property
-    def classes(self) -> int:
-        """How many classes there are."""
-        return max(len(info.label_counts) for info in self.devices.values())
 
 
 @dataclass(frozen=True)

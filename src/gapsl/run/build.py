@@ -166,6 +166,7 @@ def make_training(
         device_gradient=config.device_gradient,
         parameters=config.parameters(),
         cross_entropy=parts.loss is cross_entropy,
+        classes=len(source.classes),
         robust=config.robust,
         robust_trim=config.robust_trim,
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import (
-    CLASSES,
     choose,
     method,
     play,
@@ -213,7 +212,3 @@ def test_what_an_optimizer_keeps_stays_finite_too():
     strategy = method("psl", model, devices=3, loss=product_loss, optimizer=torch.optim.AdamW)
     assert len(play(strategy, uploads).skipped) == 3
     assert strategy.server.half.optimizer.state_dict()["state"] == {}
-
-
-def test_the_number_of_classes_is_what_devices_count():
-    assert method("psl", server_named("tanh")).run.classes == CLASSES
