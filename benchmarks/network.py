@@ -197,8 +197,8 @@ def throughput() -> list[dict[str, Any]]:
     """Return the rows of the table of throughput."""
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority.create(Path(folder) / "certs")
-        authority.issue_server("server", ["localhost"])
-        authority.issue_device("echo")
+        authority.issue("server", ["localhost"])
+        authority.issue("echo")
         timed = {"raw TCP": tcp(), "plain": stream(None), "mutual TLS": stream(Path(folder) / "certs")}
         seconds: dict[str, list[float]] = {name: [] for name in timed}
         for _ in range(BLOCKS):

@@ -76,9 +76,9 @@ def test_the_list_warns(certs: Command, tmp_path: Path) -> None:
     done(certs("init"))
     assert "no certificates yet" in done(certs("list"))
     authority = Authority(tmp_path / "certs")
-    authority.issue_server("server", ["localhost"])
-    authority.issue_device("old", days=10)
-    authority.issue_device("gone")
+    authority.issue("server", ["localhost"])
+    authority.issue("old", days=10)
+    authority.issue("gone")
     authority.revoke("gone")
     authority_files(tmp_path / "certs", "gone").key.chmod(0o644)
     lines = done(certs("list")).splitlines()
@@ -140,8 +140,8 @@ from gapsl.network.tls.authority import Authority
 template, place = map(Path, sys.argv[1:])
 THINGS = {
     "init": lambda folder: Authority.create(folder),
-    "device": lambda folder: Authority(folder).issue_device("new"),
-    "renewal": lambda folder: Authority(folder).issue_device("cam", force=True),
+    "device": lambda folder: Authority(folder).issue("new"),
+    "renewal": lambda folder: Authority(folder).issue("cam", force=True),
     "revocation": lambda folder: Authority(folder).revoke("cam"),
 }
 EVENTS = ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.listdir", "os.scandir")
@@ -177,8 +177,8 @@ for name, do in THINGS.items():
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("killed")
     authority = Authority.create(place / "template")
-    authority.issue_server("server", ["localhost"])
-    authority.issue_device("cam")
+    authority.issue("server", ["localhost"])
+    authority.issue("cam")
     subprocess.run([sys.executable, "-c", KILLED, authority.folder, place], check=True)
     return place
 
@@ -199,13 +199,13 @@ def state_of(folder: Path, template: Path, what: str) -> int:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     if what == "init":
         if not (folder / "ca-key.pem").exists():
-            Authority.create(folder).issue_device("cam")
+            Authority.create(folder).issue("cam")
             return 0
         with pytest.raises(Exception, match="exists already"):
             Authority.create(folder)
         if not (folder / "ca.pem").exists():
             return 1  # a key that has signed nothing; another folder is asked for
-        Authority(folder).issue_device("cam")
+        Authority(folder).issue("cam")
         return 2
     authority = Authority(folder)
     rehearse(authority_files(folder, "server"), "", serving=True)
@@ -226,7 +226,7 @@ def state_of(folder: Path, template: Path, what: str) -> int:
             rehearse(files, "gapsl certs device", serving=False)
     elif files.certificate.exists():
         rehearse(files, "", serving=False)
-    authority.issue_device(name, force=True)
+    authority.issue(name, force=True)
     rehearse(files, "", serving=False)
     assert not [path.name for path in folder.rglob(".*") if path.name != ".gitignore"], "leftovers"
     assert authority.revoke(name) == 1 + bool(changed) + (what == "renewal")

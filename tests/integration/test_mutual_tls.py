@@ -26,8 +26,8 @@ REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     made = Authority.create(tmp_path / "certs")
-    made.issue_server("server", ["localhost", "127.0.0.1", "::1"])
-    made.issue_device("cam")
+    made.issue("server", ["localhost", "127.0.0.1", "::1"])
+    made.issue("cam")
     return made
 
 
@@ -97,7 +97,7 @@ def test_a_device_gets_in_and_is_known_by_its_certificate(authority: Authority, 
 
 
 def test_two_devices_are_told_apart(authority: Authority) -> None:
-    authority.issue_device("mic")
+    authority.issue("mic")
     folder = authority.folder
     with serving(server_credentials(folder), Peers(folder)) as port:
         for name in ("cam", "mic"):
@@ -151,7 +151,7 @@ def test_a_device_talks_to_no_server_but_its_own(authority: Authority, ca: Pair,
 
 
 def test_a_device_that_is_revoked_is_turned_out_at_its_next_call(authority: Authority) -> None:
-    authority.issue_device("mic")
+    authority.issue("mic")
     folder = authority.folder
     with (
         serving(server_credentials(folder), Peers(folder)) as port,
@@ -166,14 +166,14 @@ def test_a_device_that_is_revoked_is_turned_out_at_its_next_call(authority: Auth
         assert "cam is revoked" in error.value.details()
         assert mic() == "mic here"
         assert refused(device_credentials(folder, "cam"), port) is grpc.StatusCode.UNAUTHENTICATED
-        authority.issue_device("cam", force=True)
+        authority.issue("cam", force=True)
         with calling(device_credentials(folder, "cam"), port) as call:
             assert call() == "cam here", "a new certificate lets it in again"
 
 
 def test_the_parameter_server_has_a_certificate_of_its_own(authority: Authority) -> None:
     folder = authority.folder
-    authority.issue_server("parameter-server", ["localhost"])
+    authority.issue("parameter-server", ["localhost"])
     with (
         serving(server_credentials(folder, "parameter-server"), Peers(folder)) as port,
         calling(device_credentials(folder, "cam"), port) as call,

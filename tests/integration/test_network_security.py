@@ -55,9 +55,9 @@ def refusal(channel: grpc.Channel, messages: Iterable[Any], **more: Any) -> tupl
 def authority(tmp_path: Path) -> Authority:
     made = Authority.create(tmp_path / "certs")
     for server in ("server", "parameter-server"):
-        made.issue_server(server, ["localhost"])
+        made.issue(server, ["localhost"])
     for device in NAMES:
-        made.issue_device(device)
+        made.issue(device)
     return made
 
 
@@ -129,8 +129,8 @@ def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them
     config = compose(words={**SMALL, "method": "sfl", "sfl": {"interval": 2}})
     guarded = Guarded(authority, tmp_path)
     trusted = authority.certificate.public_bytes(serialization.Encoding.PEM)
-    authority.issue_device("stranger")
-    authority.issue_device("lost")
+    authority.issue("stranger")
+    authority.issue("lost")
     lost = guarded.device("lost")
     authority.revoke("lost")
     with parameter_server(tmp_path / "halves", 3, **guarded.parameters()) as address:

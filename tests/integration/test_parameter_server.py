@@ -406,7 +406,7 @@ def test_the_parameter_server_is_reached_over_tls_unless_it_is_on_this_machine(t
     ):
         credentials_at(ELSEWHERE, "cam", missing, False, None)
     authority = Authority.create(tmp_path / "certs")
-    authority.issue_device("cam")
+    authority.issue("cam")
     for address in ("localhost:7444", ELSEWHERE):
         assert credentials_at(address, "cam", authority.folder, False, None) is not None
 

@@ -89,7 +89,7 @@ def server(
     archive = destination(name, packed, out, force)
     if not (archive and keeps(authority, name, anew=force or bool(host or days))):
         hosts = host or authority.hosts(name)
-        issued = authority.issue_server(name, hosts, days=days, force=force)
+        issued = authority.issue(name, hosts, days=days, force=force)
         say(f"made the {name}'s certificate for {', '.join(hosts)}, valid until {issued.ends[:10]}")
     command = (
         "gapsl serve --config run.yaml --listen 0.0.0.0:7443"
@@ -117,7 +117,7 @@ def device(
     authority = _authority()(folder)
     archive = destination(name, packed, out, force)
     if not (archive and keeps(authority, name, anew=force or days is not None)):
-        issued = authority.issue_device(name, days=days, force=force)
+        issued = authority.issue(name, days=days, force=force)
         say(f"made the certificate of {name}, valid until {issued.ends[:10]}")
         earlier = [one for one in authority.of(name) if one.works and one.serial != issued.serial]
         if earlier:

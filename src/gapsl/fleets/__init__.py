@@ -1,6 +1,7 @@
-"""Ways in which a server reaches its devices; the same strategies serve all of them.
+"""Ways in which a run reaches its devices: in this process, over the network, or as records say.
 
-What every fleet promises stands in `base`. Nothing here decides what is trained.
+What every fleet promises stands in `base`; the same loop and methods serve all of them. No method, and nothing
+that decides what is trained, belongs here.
 """
 
 from gapsl.fleets.local import LocalFleet

@@ -1,4 +1,5 @@
-"""The device's end: staying connected, commands, its checkpoints, its data.
+"""The device's end: it stays connected (`agent`), carries out commands (`member`), and has data and checkpoints.
 
-Knows no method.
+`join` starts a device, or several in one process. No method is known or imported here: a device needs its
+settings alone, which come with the server's welcome.
 """

@@ -106,15 +106,15 @@ def load_device_data(
     config, unknown = read_device_config(welcome.config)
     if unknown:
         tell(f"settings that this gapsl does not know are ignored: {', '.join(unknown)}")
-    if data is None:
-        if data_dir is not None:
-            config = config.model_copy(update={"data_dir": data_dir})
-        return shared_data(welcome.device, config)
-    return own_data(welcome, config, data, data_dir)
-
-
-def shared_data(device: int, config: DeviceConfig) -> DeviceData:
-    """Return a device's share of a dataset that everybody has: to try things out, and to compare."""
+    device = welcome.device
+    if (
+        data is not None
+    ):  # which nobody else has seen: the device trains on one part, and is tested on the other
+        source = fitted(load_source(data, data_dir=data_dir), welcome)
+        own = {wire.Evaluate.OWN: HeldOut(source.test, np.arange(len(source.test)), labelled=True)}
+        return DeviceData(device, config, source, np.arange(len(source.train)), own)
+    if data_dir is not None:
+        config = config.model_copy(update={"data_dir": data_dir})
     source = load_data(config)
     partition = take_partition(config, source, None)
     sets = {
@@ -123,13 +123,6 @@ def shared_data(device: int, config: DeviceConfig) -> DeviceData:
     }
     shift = None if partition.shift is None else partition.shift[device]
     return DeviceData(device, config, source, partition.devices[device], sets, shift)
-
-
-def own_data(welcome: wire.Welcome, config: DeviceConfig, data: str, data_dir: str | None) -> DeviceData:
-    """Return data that nobody else has seen: a device trains on one part, and is tested on the other."""
-    source = fitted(load_source(data, data_dir=data_dir), welcome)
-    sets = {wire.Evaluate.OWN: HeldOut(source.test, np.arange(len(source.test)), labelled=True)}
-    return DeviceData(welcome.device, config, source, np.arange(len(source.train)), sets)
 
 
 def fitted(source: Source, welcome: wire.Welcome) -> Source:
@@ -147,16 +140,15 @@ def fitted(source: Source, welcome: wire.Welcome) -> Source:
             f"it has {', '.join(classes[:20])}"
         )
     numbers = torch.tensor([classes.index(name) for name in source.classes])
+
+    def relabelled(samples: Samples) -> Samples:
+        return ArraySamples(samples.read(torch.arange(len(samples))), numbers[samples.labels])
+
     return replace(
         source,
-        train=relabelled(source.train, numbers),
-        test=relabelled(source.test, numbers),
+        train=relabelled(source.train),
+        test=relabelled(source.test),
         classes=classes,
         mean=tuple(welcome.mean),
         std=tuple(welcome.std),
     )
-
-
-def relabelled(samples: Samples, numbers: Tensor) -> Samples:
-    """Return samples whose classes have other numbers."""
-    return ArraySamples(samples.read(torch.arange(len(samples))), numbers[samples.labels])

@@ -46,8 +46,11 @@ def join(
     check_address(server)
     shown = None if certs is None else Path(certs)
     folder = choose_security(server, shown, insecure)
-    if data is not None:
-        check_there(data)  # now, and not when the server is there
+    kind, _, rest = (data or "").partition(":")
+    if (
+        kind == "folder" and not (path := Path(rest.partition("?")[0])).is_dir()
+    ):  # said before a server is there
+        raise InputError(f"--data {data}: there is no folder {path}")
     agents = [
         Agent(
             server,
@@ -96,14 +99,6 @@ def load_data(
     found = load_device_data(welcome, data, data_dir, tell)
     torch.set_num_threads(found.config.threads)
     return found
-
-
-def check_there(data: str) -> None:
-    """Refuse a folder of data that is not there."""
-    kind, _, rest = data.partition(":")
-    path = Path(rest.partition("?")[0])
-    if kind == "folder" and not path.is_dir():
-        raise InputError(f"--data {data}: there is no folder {path}")
 
 
 def credentials_at(

@@ -1,4 +1,5 @@
-"""The parameter server, which averages or hands on client-side models, and a device's visit to it.
+"""The third party that averages client-side models or passes them on, and a device's visit to it.
 
-Knows nothing of the training server.
+The training server never sees a client-side model, and nothing here knows the training server, its rounds or
+its methods.
 """

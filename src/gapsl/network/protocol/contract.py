@@ -56,11 +56,11 @@ class TensorContract:
 
     def scored(self, rows: int) -> TensorSpec:
         """Return what an evaluation batch's activations are."""
-        return TensorSpec(self.dtype, (rows, *self.cut), (self.activations,), (self.compression,))
+        return self._spec(rows, self.cut, self.activations)
 
     def head_derivative(self, rows: int) -> TensorSpec:
         """Return what the derivative that a head sends is."""
-        return TensorSpec(self.dtype, (rows, *self.features), (self.gradients,), (self.compression,))
+        return self._spec(rows, self.features, self.gradients)
 
     def head_logits(self, rows: int) -> TensorSpec:
         """Return what the logits that a head sends are."""
@@ -70,7 +70,7 @@ class TensorContract:
 
     def gradient(self) -> TensorSpec:
         """Return what the gradient for a mini-batch is."""
-        return TensorSpec(self.dtype, (self.rows, *self.cut), (self.gradients,), (self.compression,))
+        return self._spec(self.rows, self.cut, self.gradients)
 
     def evaluation_inputs(self) -> TensorSpec:
         """Return what the inputs of an evaluation batch are."""
@@ -79,8 +79,11 @@ class TensorContract:
     def head_features(self, what: wire.Head.What) -> TensorSpec:
         """Return what is sent to a head."""
         rows = AtMost(self.rows if what == wire.Head.LOSS else self.evaluation_rows)
-        return TensorSpec(self.dtype, (rows, *self.features), (self.head_codec(what),), (self.compression,))
+        return self._spec(rows, self.features, self.head_codec(what))
 
     def head_codec(self, what: wire.Head.What) -> wire.Codec:
         """Return how what is sent to a head is written: measures must not depend on it."""
         return self.activations if what == wire.Head.LOSS else wire.PLAIN
+
+    def _spec(self, rows: int | AtMost, sample: tuple[int, ...], codec: wire.Codec) -> TensorSpec:
+        return TensorSpec(self.dtype, (rows, *sample), (codec,), (self.compression,))

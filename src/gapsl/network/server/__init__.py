@@ -1,4 +1,5 @@
-"""The server's end: sessions, who is listed, asking and waiting, recovery after a failure.
+"""The server's end: a session for each stream, a link for each device, and the dispatcher, which asks and waits.
 
-Knows no method.
+What has to be remembered of devices is in `fleet_state`. No method, no meaning of a tensor and no file of a run
+but `fleet.json` is known here.
 """

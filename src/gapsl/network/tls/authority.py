@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -119,25 +119,33 @@ class Authority:
             )
         return Authority(folder)
 
-    def issue_server(
-        self, name: str, hosts: Iterable[str], *, days: int | None = None, force: bool = False
+    def issue(
+        self, name: str, hosts: Iterable[str] = (), *, days: int | None = None, force: bool = False
     ) -> Issued:
-        """Give a server its certificate, for the hosts that devices reach it under."""
-        check_server(name)
-        hosts = list(hosts)
-        return self._issue(
-            name,
-            lambda ca: new_server(ca, name, hosts, days=days or LEAF_DAYS),
-            f"gapsl certs server --name {name}",
-            force,
-        )
-
-    def issue_device(self, name: str, *, days: int | None = None, force: bool = False) -> Issued:
-        """Give a device its certificate."""
-        check_name(name)
-        return self._issue(
-            name, lambda ca: new_device(ca, name, days=days or LEAF_DAYS), f"gapsl certs device {name}", force
-        )
+        """Give a device its certificate, or a server one for the hosts that devices reach it under."""
+        files = authority_files(self.folder, name if name in SERVERS else check_name(name))
+        with alone_in(self.folder):
+            for path in () if force else (files.certificate, files.key):
+                if path.exists():
+                    command = f"server --name {name}" if name in SERVERS else f"device {name}"
+                    again = f"gapsl certs {command} --force{option(self.folder)}"
+                    raise InputError(f"{path} exists already; to issue a new one in its place: {again}")
+            if name in SERVERS:
+                pair = new_server(self._pair(), name, hosts, days=days or LEAF_DAYS)
+            else:
+                pair = new_device(self._pair(), name, days=days or LEAF_DAYS)
+            begins, ends = pair.certificate.not_valid_before_utc, pair.certificate.not_valid_after_utc
+            serial = f"{pair.certificate.serial_number:032x}"
+            issued = Issued(name, serial, begins.isoformat(), ends.isoformat())
+            write_in_order(
+                self.folder,
+                {
+                    self.folder / ISSUED: index_of([*self._index(), issued]),
+                    files.key: pair.key_pem,
+                    files.certificate: pair.certificate_pem,
+                },
+            )
+        return issued
 
     def revoke(self, name: str) -> int:
         """Revoke every certificate a device was ever given; returns how many were not revoked before."""
@@ -201,27 +209,6 @@ class Authority:
             write_bytes(path, archive.getvalue(), mode=0o600)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}; choose another with --out") from None
-
-    def _issue(self, name: str, make: Callable[[Pair], Pair], command: str, force: bool) -> Issued:
-        files = authority_files(self.folder, name)
-        with alone_in(self.folder):
-            for path in () if force else (files.certificate, files.key):
-                if path.exists():
-                    again = f"{command} --force{option(self.folder)}"
-                    raise InputError(f"{path} exists already; to issue a new one in its place: {again}")
-            pair = make(self._pair())
-            begins, ends = pair.certificate.not_valid_before_utc, pair.certificate.not_valid_after_utc
-            serial = f"{pair.certificate.serial_number:032x}"
-            issued = Issued(name, serial, begins.isoformat(), ends.isoformat())
-            write_in_order(
-                self.folder,
-                {
-                    self.folder / ISSUED: index_of([*self._index(), issued]),
-                    files.key: pair.key_pem,
-                    files.certificate: pair.certificate_pem,
-                },
-            )
-        return issued
 
     def _pair(self) -> Pair:
         path = self.folder / CA_KEY

@@ -65,16 +65,7 @@ def new_ca(*, days: int = CA_DAYS, now: datetime | None = None) -> Pair:
     """Make an authority; it signs certificates of servers and devices, and none of further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own: with two authorities around, a certificate says which of them it is from.
-    name = _common_name(f"gapsl CA {secrets.token_hex(4)}")
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = (
-        _builder(name, key, days, now or datetime.now(UTC))
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(certificates=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False)
-    )
+    builder = _builder(f"gapsl CA {secrets.token_hex(4)}", key, days, now or datetime.now(UTC), None)
     return Pair(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -109,30 +100,24 @@ def new_leaf(
             "or make a new authority in another folder with: gapsl certs init --folder FOLDER"
         )
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
-        _builder(_common_name(common_name), key, days, begin)
-        .issuer_name(ca.certificate.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(certificates=False), critical=True)
+        _builder(common_name, key, days, begin, ca)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), False)
     )
     return Pair(builder.sign(ca.key, hashes.SHA256()), key)
 
 
 def new_list(ca: Pair, revoked: Mapping[int, datetime], *, number: int) -> bytes:
     """Return a revocation list (PEM): serial numbers, and since when they are revoked."""
-    issuer = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    signer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_key_identifier(ca))
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(ca.certificate.subject)
         .last_update(min(datetime.now(UTC), ca.certificate.not_valid_after_utc) - _SKEW)
         .next_update(ca.certificate.not_valid_after_utc)  # it holds until there is a newer one
         .add_extension(x509.CRLNumber(number), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
+        .add_extension(signer, critical=False)
     )
     for serial, since in revoked.items():
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since)
@@ -204,27 +189,17 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
 
 
 def _builder(
-    name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, begin: datetime
+    name: str, key: ec.EllipticCurvePrivateKey, days: int, begin: datetime, issuer: Pair | None
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .public_key(key.public_key())
-        .serial_number(secrets.randbits(_SERIAL_BITS))
-        .not_valid_before(begin - _SKEW)
-        .not_valid_after(begin + timedelta(days=days))
-    )
-
-
-def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _usage(*, certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not certificates,
-        key_cert_sign=certificates,
-        crl_sign=certificates,
+    """Return what all certificates have; one without an issuer is an authority's, and signs others."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    signer = own if issuer is None else _key_identifier(issuer)
+    signs = issuer is None
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -232,6 +207,23 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(secrets.randbits(_SERIAL_BITS))
+        .not_valid_before(begin - _SKEW)
+        .not_valid_after(begin + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(own, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), False)
+    )
+
+
+def _key_identifier(issuer: Pair) -> x509.SubjectKeyIdentifier:
+    return issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
 
 
 def _is_dns_name(host: str) -> bool:

@@ -18,7 +18,7 @@ from gapsl.network.tls.names import FOLDER, Files, files_of
 
 # Of OpenSSL's X509_V_ERR_ codes, those with a remedy of their own.
 _NOT_YET_VALID, _EXPIRED = 9, 10
-SCHEMES = ("unix", "unix-abstract", "ipv4", "ipv6", "dns")
+SOCKETS = ("unix", "unix-abstract")  # what grpc calls addresses that are no HOST:PORT
 LARGEST_PORT = 65535
 
 
@@ -45,45 +45,30 @@ def choose_security(address: str, folder: Path | None, plain: bool) -> Path | No
 
 
 def check_address(address: str) -> None:
-    """Refuse what is no HOST:PORT; what grpc has beside it (unix:PATH, dns:...) is left to it."""
-    if address.partition(":")[0] in SCHEMES:
-        return
+    """Refuse what is neither HOST:PORT nor a socket of this machine (unix:PATH)."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > LARGEST_PORT:
+    number = int(port) if port.isascii() and port.isdecimal() else -1
+    if address.partition(":")[0] not in SOCKETS and not (host and 0 <= number <= LARGEST_PORT):
         raise InputError(f"{address!r} is no address; give HOST:PORT, for example train.example.org:7443")
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address of grpc's (HOST:PORT, [IPv6]:PORT, unix:PATH) cannot leave this machine.
+    """Say whether an address (HOST:PORT, [IPv6]:PORT, unix:PATH) cannot leave this machine.
 
     In doubt it can: the answer decides whether plain text is good enough.
     """
-    scheme, _, rest = address.partition(":")
-    if scheme in ("unix", "unix-abstract"):
+    if address.partition(":")[0] in SOCKETS:
         return True
-    if scheme in ("ipv4", "ipv6"):
-        return all(_is_loopback_host(_host(one)) for one in rest.split(","))
-    if scheme == "dns":  # dns:HOST:PORT or dns://RESOLVER/HOST:PORT
-        return _is_loopback_host(_host(rest.rpartition("/")[2]))
-    return _is_loopback_host(_host(address))
-
-
-def _host(address: str) -> str:
-    if address.startswith("["):
-        return address[1:].partition("]")[0]
     host, colon, port = address.rpartition(":")
-    return host if colon and ":" not in host and port.isdecimal() else address
-
-
-def _is_loopback_host(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
+    if address.startswith("["):
+        host = address[1:].partition("]")[0]
+    elif not colon or ":" in host or not port.isdecimal():
+        host = address  # without a port
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
+        return host.lower() == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def server_credentials(folder: Path, name: str = "server") -> grpc.ServerCredentials:
