@@ -615,7 +615,8 @@ def test_addresses_on_this_machine(address: str) -> None:
         "0.0.0.0:50051", "[::]:50051", ":50051", "", "10.0.0.5:50051", "example.org:1", "localhost.org:1",
         "127.0.0.1.example.org:1", "128.0.0.1:1", "::2", "[::2]:1", "ipv4:127.0.0.1:1,10.0.0.5:1", "127.1:1",
         "dns://127.0.0.1/example.org:1", "dns:///example.org:1", "example.org", "[::ffff:10.0.0.5]:1",
-        "localhost@example.org:1", "http://localhost:1", "xds:localhost", "dns:localhost:1", "ipv4:127.0.0.1:1",
+        "localhost@example.org:1", "http://localhost:1", "xds:localhost", "dns:localhost:1",
+        "ipv4:127.0.0.1:1",
     ],
 )  # fmt: skip
 def test_addresses_elsewhere(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
