@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gapsl.run.records import Evaluation, RoundRecord, RunResult
     from gapsl.run.replay import Replay, replay
     from gapsl.run.serve import serve
+    from gapsl.run.status import RunStatus, status
 
 __version__ = "0.2.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "Replay",
     "RoundRecord",
     "RunResult",
+    "RunStatus",
     "Source",
     "Split",
     "Strategy",
@@ -55,6 +57,7 @@ __all__ = [
     "resume",
     "serve",
     "split",
+    "status",
     "train",
     "trained",
 ]
@@ -72,6 +75,7 @@ _NAMES = {
     "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
     "gapsl.run.replay": ("Replay", "replay"),
     "gapsl.run.serve": ("serve",),
+    "gapsl.run.status": ("RunStatus", "status"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -45,7 +45,7 @@ class Up:
         assert ended.code == 0, ended.stderr
         rows = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]  # others are wrapped
         title, *lines, last = [line.split() for line in rows]
-        assert title == ["process", "pid", "is", "last", "word"]
+        assert title == ["process", "pid", "state", "last", "message"]
         return {**{name: words for name, *words in lines}, "run": last}
 
     def down(self) -> Ended:
@@ -67,7 +67,8 @@ def is_up(fleet: Up) -> dict[str, int]:
     status = fleet.status()
     assert status.keys() == PROCESSES | {"run"}
     assert {status[name][1] for name in PROCESSES} == {"up"}
-    assert status["run"][0] == "round" and int(status["run"][1]) >= 3
+    found = re.search(r": running, round (\d+) of 400, loss .* per round, \S+ left", " ".join(status["run"]))
+    assert found is not None and int(found[1]) >= 3
     pids = {name: int(status[name][0]) for name in PROCESSES}
     assert all(began(pid) for pid in pids.values()), "they are there"
     return pids
@@ -142,7 +143,7 @@ def test_a_fleet_that_is_brought_up_again_goes_on_to_the_same_end(cli: Launcher,
         finished = fleet.up("--wait")
         assert finished.code == 0, finished.stderr
         assert f"round {done + 1} of 400" in finished.stdout
-        assert fleet.status()["run"] == ["round", "400,", "finished"]
+        assert ": finished, round 400 of 400, loss" in " ".join(fleet.status()["run"])
         again = fleet.up()
         assert again.code == 0 and "is finished; for another one choose another --out" in again.stdout
         alone = cli.run("train", *fleet.settings, "--devices", "3", "--out", tmp_path / "alone", "-q")
@@ -204,7 +205,10 @@ def test_a_log_in_json_has_one_object_a_line(cli: Launcher, tmp_path: Path) -> N
         logs = {name: lines_of(process.stderr) for name, process in fleet.processes.items()}
     said = {name: [line["message"] for line in log] for name, log in logs.items()}
     assert said.keys() == set(fleet.names) and all(said.values()), "everybody has said something"
-    assert any(re.fullmatch(r"round 4 loss .* accuracy .*", message) for message in said[SERVER])
+    assert any(
+        re.fullmatch(r"round 4/4 loss .* accuracy .* per round, 0:00:00 left\)", message)
+        for message in said[SERVER]
+    )
     assert said["device-0"][-1] == "device-0: the run is finished"
 
 

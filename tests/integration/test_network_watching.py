@@ -15,14 +15,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from network import SMALL, Devices, Served, trained_over_loopback
 from processes import Launcher, records_of, wait_until
 
+from gapsl.common.errors import Unavailable
 from gapsl.run.api import compose
 from gapsl.run.observers import Observer
+from gapsl.run.status import status
 
 
 class Watcher(Observer):
     """Looks at a server from outside after each of its rounds."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.said: list[str] = []
         self.port = 0
         self.pages: list[str] = []
@@ -30,6 +33,8 @@ class Watcher(Observer):
 
     def round(self, record: Mapping[str, Any]) -> None:
         self.pages.append(figures(self.said))
+        port = next(line for line in self.said if line.startswith("metrics on port")).split()[-1]
+        self.standing = [status(self.folder), status(f"localhost:{port}")]
         with grpc.insecure_channel(f"localhost:{self.port}") as channel:
             request = health_pb2.HealthCheckRequest(service="gapsl.v1.Training")
             self.health.append(health_pb2_grpc.HealthStub(channel).Check(request, timeout=10).status)
@@ -47,7 +52,7 @@ def figure(page: str, name: str) -> float:
 
 
 def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
-    watcher, devices = Watcher(), Devices(tmp_path / "state")
+    watcher, devices = Watcher(tmp_path / "run"), Devices(tmp_path / "state")
 
     def started(port: int) -> None:
         watcher.port = port
@@ -63,6 +68,16 @@ def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
         said=watcher.said,
         metrics="localhost:0",
     )
+    names = ["device-0", "device-1", "device-2"]
+    for standing, seen in zip(watcher.standing, (3, 2), strict=True):  # the folder is written first
+        assert (standing.state, standing.round, standing.total) == ("running", seen, 3)
+        assert standing.connected == dict.fromkeys(names, True)
+        assert standing.accuracy in [one.device_mean for one in result.history]
+        assert standing.lines()[-1] == "connected: device-0, device-1, device-2"
+    ended = status(tmp_path / "run")
+    assert (ended.state, ended.round, ended.connected) == ("finished", 3, None)
+    with pytest.raises(Unavailable, match="no metrics at localhost"):
+        status(f"localhost:{free_port()}")
     assert watcher.health == [health_pb2.HealthCheckResponse.SERVING] * 3
     # Observers are told one after another, this one before the figures: a page shows the rounds before.
     last = watcher.pages[-1]

@@ -20,6 +20,7 @@ from gapsl.network.processes import PARAMETERS, SERVER, Processes
 from gapsl.run.config import merge, parse_assignment
 from gapsl.run.folder import RunFolder
 from gapsl.run.served_run import served_settings
+from gapsl.run.status import status as status_of
 
 app = typer.Typer(
     help="Start a server and its devices as processes of this machine, to try things out.",
@@ -128,19 +129,18 @@ def status(out: Out = OUT) -> None:
     table = Table(box=None, pad_edge=False)
     # A long name is folded: what its process says last must stay readable.
     table.add_column("process", overflow="fold", max_width=output.width // 3)
-    for title in ("pid", "is"):
+    for title in ("pid", "state"):
         table.add_column(title, no_wrap=True)
-    table.add_column("last word", overflow="fold")
+    table.add_column("last message", overflow="fold")
     for process in sorted(found, key=lambda one: (one.name != SERVER, one.name != PARAMETERS)):
         last = processes.last_lines(process.name, 1)
         last = last[20:] if last[:2].isdigit() else last  # without its time
         last = last.removeprefix(f"{process.name}: ")
         table.add_row(process.name, str(process.pid), "up" if process.alive else "ended", last)
     output.print(table)
-    run = RunFolder(out / "run")
-    records = list(run.records())
-    finished = ", finished" if run.result_file.exists() else ""
-    say(f"round {records[-1].round if records else 0}{finished}")
+    if RunFolder(out / "run").config_file.exists():
+        for line in status_of(out).lines():
+            say(line)
 
 
 @app.command("down")

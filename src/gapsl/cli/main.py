@@ -19,6 +19,7 @@ COMMANDS = {  # a function, or a typer.Typer with functions of its own
     "train": "gapsl.cli.train:train",
     "compare": "gapsl.cli.compare:compare",
     "resume": "gapsl.cli.resume:resume",
+    "status": "gapsl.cli.status:status",
     "show": "gapsl.cli.show:show",
     "diagnose": "gapsl.cli.diagnose:diagnose_runs",
     "methods": "gapsl.cli.methods:methods",

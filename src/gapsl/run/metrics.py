@@ -61,7 +61,7 @@ class Metrics(Observer):
             server, _ = self._prometheus.start_http_server(
                 int(port), addr=host or "localhost", registry=self.registry
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise InputError(f"cannot serve metrics on {address}: {error}; give HOST:PORT") from None
         return int(server.server_port)
 

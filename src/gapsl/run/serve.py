@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,15 +103,17 @@ class RoundLog(Observer):
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
+        self._total, self._before, self._begun = 0, 0, 0.0
 
     def started(self, run: Started) -> None:
         """Training begins, or goes on."""
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
+        self._total, self._before, self._begun = run.total_rounds, run.first_round - 1, time.monotonic()
 
     def round(self, record: RoundRecord) -> None:
         """A round is done."""
         fields: dict[str, Any] = {"round": record.round}
-        words = [f"round {record.round}"]
+        words = [f"round {record.round}/{self._total}"]
         if record.loss is not None:
             fields["loss"] = record.loss
             words.append(f"loss {record.loss:.3f}")
@@ -123,6 +126,11 @@ class RoundLog(Observer):
         if record.evaluation is not None:
             fields["accuracy"] = record.evaluation.device_mean
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
+        done = record.round - self._before
+        if done > 0:  # a run that went back counts again from there
+            seconds = (time.monotonic() - self._begun) / done
+            left = timedelta(seconds=round(seconds * (self._total - record.round)))
+            words.append(f"({seconds:.2g} s per round, {left} left)")
         log.info(" ".join(words), extra={"fields": fields})
 
     def warned(self, message: str) -> None:
@@ -224,13 +232,15 @@ class Server:
             return []
         metrics = Metrics(self._roster.names, self._roster.connected, lambda: fleet.dispatcher.departures)
         port = metrics.serve(self._listening.metrics)
+        host = self._listening.metrics.rpartition(":")[0] or "localhost"
+        write_text(self._folder.path / "metrics", f"{host}:{port}")  # where `gapsl status` asks
         self._listening.tell(f"metrics on port {port}")
         return [metrics]
 
     def farewell(self) -> None:
         """Tell every device that the run is over, and wait a little for those who are away."""
         file = self._folder.path / "told"
-        told = set(file.read_text(encoding="utf-8").split()) if file.exists() else set()
+        told = set(file.read_text(encoding="utf-8", errors="replace").split()) if file.exists() else set()
         names, reason = set(self._roster.names), "the run is finished"
         if names <= told:
             return

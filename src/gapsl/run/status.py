@@ -1,0 +1,147 @@
+"""How a run stands, read from its folder or asked of its server; nothing in it is touched."""
+
+from __future__ import annotations
+
+import math
+import re
+import urllib.request
+from collections import deque
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from gapsl.common.errors import InputError, Unavailable
+from gapsl.common.files import file_lock
+from gapsl.network.protocol.settings import make_network
+from gapsl.run.config import read_yaml
+from gapsl.run.folder import RunFolder
+
+RECENT = 20  # rounds whose pace tells how long the others will take
+ANSWER_SECONDS = 5.0
+FIGURE = re.compile(r'^gapsl_(\w+?)(?:\{device="(.*)"\})? (\S+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What one wants to know of a run while it is trained."""
+
+    name: str
+    state: str  # running, stopped or finished
+    round: int
+    total: int | None = None  # None: not known before it has begun
+    loss: float | None = None
+    accuracy: float | None = None
+    pace: float | None = None  # seconds per round
+    absent: tuple[str, ...] = ()  # devices that the last round was closed without
+    connected: dict[str, bool] | None = None  # by device, if a server says so
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        of = "" if self.total is None else f" of {self.total}"
+        words = [f"{self.name}: {self.state}, round {self.round}{of}"]
+        if self.loss is not None:
+            words.append(f"loss {self.loss:.3f}")
+        if self.accuracy is not None:
+            words.append(f"accuracy {100 * self.accuracy:.1f} %")
+        if self.pace is not None and self.state == "running":
+            words.append(f"{self.pace:.2g} s per round")
+            if self.total is not None:
+                words.append(f"{timedelta(seconds=round(self.pace * (self.total - self.round)))} left")
+        found = [", ".join(words)]
+        if self.absent:
+            found.append(f"the last round was closed without {', '.join(self.absent)}")
+        if self.connected is not None:
+            for here, title in ((True, "connected"), (False, "not connected")):
+                names = [name for name, is_here in self.connected.items() if is_here == here]
+                found += [f"{title}: {', '.join(names)}"] if names else []
+        return found
+
+
+def status(what: str | Path) -> RunStatus:
+    """Return how a run stands: of its folder, a fleet's folder, or the HOST:PORT of a server's metrics."""
+    path = Path(what).expanduser()
+    if not path.exists() and re.fullmatch(r".*:\d+", str(what)):
+        return status_of_server(str(what))
+    if RunFolder(path / "run").config_file.exists():  # what `gapsl fleet up` makes
+        path = path / "run"
+    return status_of_folder(RunFolder.open(path))
+
+
+def status_of_folder(folder: RunFolder) -> RunStatus:
+    """Return how the run of a folder stands."""
+    config, _ = folder.config()
+    result = folder.result()
+    last, paces, accuracy = None, deque[float](maxlen=RECENT), None
+    for record in folder.records():
+        last = record
+        paces.append(sum(record.seconds.values()))
+        if record.evaluation is not None:
+            accuracy = record.evaluation.device_mean
+    names: tuple[str, ...] = ()
+    if folder.network_file.exists():
+        names = make_network(read_yaml(folder.network_file)).device_names(config.devices)
+    found = RunStatus(
+        str(folder.path),
+        "finished" if result is not None else "running" if is_locked(folder) else "stopped",
+        0 if last is None else last.round,
+        total=config.extended_to or config.rounds if result is None else result.rounds,
+        loss=None if last is None else last.loss,
+        accuracy=accuracy if result is None else result.final.device_mean,
+        pace=sum(paces) / len(paces) if paces else None,
+        absent=tuple(names[d] for d in sorted(last.events.absent)) if last is not None and names else (),
+    )
+    metrics = folder.path / "metrics"
+    if found.state == "running" and metrics.is_file():
+        try:
+            there = status_of_server(metrics.read_text(encoding="utf-8").strip())
+            return replace(found, connected=there.connected, total=found.total or there.total)
+        except Unavailable:  # served without metrics this time
+            pass
+    return found
+
+
+def status_of_server(address: str) -> RunStatus:
+    """Return how the run stands whose server has its metrics at HOST:PORT."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=ANSWER_SECONDS) as answer:
+            text = answer.read(10_000_000).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        raise Unavailable(
+            f"no metrics at {address} ({error}); give the address of gapsl serve --metrics, or a run's folder"
+        ) from None
+    figures = {(name, device): float(value) for name, device, value in FIGURE.findall(text)}
+    if ("round", "") not in figures:
+        raise InputError(
+            f"what is at {address} is no gapsl server; give the address of gapsl serve --metrics"
+        )
+
+    def known(name: str) -> float | None:
+        value = figures.get((name, ""), math.nan)
+        return None if math.isnan(value) else value
+
+    total, done = known("rounds_planned"), figures.get(("rounds_total", ""), 0.0)
+    seconds = sum(float(value) for value in re.findall(r'gapsl_seconds_total\{phase="\w+"\} (\S+)', text))
+    return RunStatus(
+        address,
+        "running",
+        int(figures["round", ""]),
+        total=None if total is None else int(total),
+        loss=known("loss"),
+        accuracy=known("accuracy"),
+        pace=seconds / done if done else None,
+        connected={device: bool(value) for (name, device), value in figures.items() if name == "connected"},
+    )
+
+
+def is_locked(folder: RunFolder) -> bool:
+    """Say whether a process is training in a folder."""
+    lock = folder.path / ".lock"
+    if not lock.is_file():
+        return False
+    try:
+        with file_lock(lock, wait=False):
+            return False
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise InputError(f"cannot read {lock}: {error.strerror}") from None
