@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,7 @@ def make_probes(config: DeviceConfig, source: Source) -> Probes | None:
     return Probes(source, seed=config.seed, per_batch=config.probes) if config.probes else None
 
 
-def batched(samples: Samples, indices: Indices, transform: Any) -> Iterator[Tensor]:
+def batched(samples: Samples, indices: Indices, transform: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
     """Yield samples as models see them, in order."""
     for start in range(0, len(indices), EVALUATION_BATCH):
         with global_stream(0, "evaluation"):  # for datasets that transform at random

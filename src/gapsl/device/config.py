@@ -42,7 +42,7 @@ class DeviceConfig(Settings):
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
     patch: int = Field(4, ge=1, description="patch size (ViT)")
     pretrained: str | None = Field(None, description="a .safetensors or .pt file with weights to start from")
-    device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the devices' halves")
+    device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the client-side models")
     labels: Literal["server", "device"] = Field(
         "server",
         description="who has them; device (psl, gapsl): the last layer and the loss are on the devices, too",

@@ -1,4 +1,4 @@
-"""Cut a module in two: the device's half runs up to the cut, the server's half from there on.
+"""Cut a module in two: the client-side model runs up to the cut, the server-side model from there on.
 
 Both halves hold the very parameters of the module, nothing is copied: training a half trains the
 module. They also keep the module's parameter names, so its files fit them and theirs fit it.
@@ -71,7 +71,7 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
     front, back = _parts(module, name.split("."))
     halves = Split(nn.Sequential(front), nn.Sequential(back))
     for side, half in (("device", halves.device), ("server", halves.server)):
-        if next(half.parameters(), None) is None:
+        if not has_weights(half):
             why = "no layer" if len(list(half.children())) == 0 else "no parameters"
             raise CutError(
                 f"the cut {at!r} leaves the {side} with {why}, so it has nothing to train; cut elsewhere, "
@@ -88,12 +88,13 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
 
 def cuts_of(module: nn.Module) -> list[str]:
     """Return the names after which a chain can be cut so that both halves have parameters."""
-    found = []
-    for name in _names(module):
-        front, back = _parts(module, name.split("."))
-        if all(next(nn.Sequential(half).parameters(), None) is not None for half in (front, back)):
-            found.append(name)
-    return found
+    halves = {name: _parts(module, name.split(".")) for name in _names(module)}
+    return [name for name, own in halves.items() if all(has_weights(nn.Sequential(half)) for half in own)]
+
+
+def has_weights(module: nn.Module) -> bool:
+    """Say whether there is something to train."""
+    return next(module.parameters(), None) is not None
 
 
 def behead(server: nn.Module) -> tuple[nn.Module, nn.Module]:
@@ -103,25 +104,23 @@ def behead(server: nn.Module) -> tuple[nn.Module, nn.Module]:
     """
     if is_chain(server):
         children = list(server.named_children())
-        with_weights = [
-            i for i, (_, child) in enumerate(children) if next(child.parameters(), None) is not None
-        ]
+        with_weights = [i for i, (_, child) in enumerate(children) if has_weights(child)]
         if len(with_weights) >= 2:
             last = with_weights[-1]
             front, back = children[:last], children[last:]
             return nn.Sequential(OrderedDict(front)), nn.Sequential(OrderedDict(back))
     head = getattr(server, "head", None)
-    if isinstance(head, nn.Module) and next(head.parameters(), None) is not None:
+    if isinstance(head, nn.Module) and has_weights(head):
         server.head = nn.Identity()
         return server, head
     raise CutError(
-        "labels = device needs a last layer that can be taken off the server's half: two layers with weights "
-        "in an nn.Sequential, or a child called head; cut earlier, or let the server have the labels"
+        "labels = device needs a last layer that can be taken off the server-side model: two layers with "
+        "weights in an nn.Sequential, or a child called head; cut earlier, or let the server have the labels"
     )
 
 
 def normalise_at_cut(halves: Split) -> Split:
-    """Let the device's half normalise each sample's activations over all of them, without a parameter.
+    """Let the client-side model normalise each sample's activations over all of them, without a parameter.
 
     It is a hook and no layer, so that parameters keep their names, whatever kind of module the half is.
     """

@@ -57,7 +57,7 @@ def check_cut(
 ) -> CutReport:
     """Report on a cut, or refuse it; the halves are left exactly as they were.
 
-    `device_of` is where the halves are; `twice` also asks for second derivatives of the server's half.
+    `device_of` is where the halves are; `twice` also asks for second derivatives of the server-side model.
     """
     if batch_size < 1:
         raise InputError(f"a batch of {batch_size} holds nothing; give a batch size of 1 or more")
@@ -71,9 +71,9 @@ def check_cut(
         batch = torch.randn(batch_size, *input_shape, dtype=dtype, device=device_of)
         both.train()
         with torch.no_grad():
-            activations, device_flops = run_counted(split, "device", batch)
+            activations, device_flops = run_counted(split, "client-side", batch)
             refuse_activations(activations, batch_size)
-            logits, server_flops = run_counted(split, "server", activations)
+            logits, server_flops = run_counted(split, "server-side", activations)
             refuse_logits(logits, batch_size, classes)
         both.eval()
         refuse_unfit_for_one(split, batch[:1], classes)
@@ -112,10 +112,10 @@ def _layers(module: nn.Module, prefix: str = "") -> Iterator[Layer]:
 
 def refuse_lazy_or_shared(split: Split) -> None:
     """Refuse a layer that takes its size from the first batch, and a tensor that both halves own."""
-    for side, half in (("device", split.device), ("server", split.server)):
+    for side, half in (("client-side", split.device), ("server-side", split.server)):
         for name in (name for name, tensor in _tensors(half) if is_lazy(tensor)):
             raise CutError(
-                f"{name} in the {side}'s half has no size yet; run a batch through the model before "
+                f"{name} in the {side} model has no size yet; run a batch through the model before "
                 "cutting it, or use the layer's ordinary class instead of the lazy one"
             )
     # By address, so that a tied tensor is found even if each half wraps it in a Parameter of its own.
@@ -123,8 +123,8 @@ def refuse_lazy_or_shared(split: Split) -> None:
     for name, tensor in _tensors(split.server):
         if tensor.numel() > 0 and tensor.data_ptr() in owned:
             raise CutError(
-                f"{owned[tensor.data_ptr()]} of the device's half and {name} of the server's are the same "
-                "tensor, but the halves live on two machines; untie them (copy.deepcopy one of the layers), "
+                f"{owned[tensor.data_ptr()]} of the client-side model and {name} of the server-side one are "
+                "one tensor, but they live on two machines; untie them (copy.deepcopy one of the layers), "
                 "or move the cut so that both are on one side"
             )
 
@@ -146,7 +146,7 @@ def refuse_batch_norm(split: Split) -> None:
 
 def run(split: Split, side: str, given: Tensor) -> Tensor:
     """Run one half, or refuse it if it fails."""
-    if side == "device":
+    if side == "client-side":
         half, what, fix = split.device, "a batch", "check the data's shape and the first layers"
     else:
         half, what = split.server, "activations"
@@ -154,9 +154,7 @@ def run(split: Split, side: str, given: Tensor) -> Tensor:
     try:
         out: Tensor = half(given)
     except Exception as error:  # a stranger's forward may raise anything
-        raise CutError(
-            f"the {side}'s half fails on {what} of shape {shape(given)}: {error}; {fix}"
-        ) from error
+        raise CutError(f"the {side} model fails on {what} of shape {shape(given)}: {error}; {fix}") from error
     return out
 
 
@@ -167,9 +165,9 @@ def run_counted(split: Split, side: str, given: Tensor) -> tuple[Tensor, int]:
         out = run(split, side, given)
     # The version counts in-place operations, on views too; the values catch what evades it (`.data`).
     if given._version != version or not torch.allclose(given, kept, rtol=0, atol=0, equal_nan=True):
-        what = "the activations it was sent" if side == "server" else "the batch it was given"
+        what = "the activations it was sent" if side == "server-side" else "the batch it was given"
         raise CutError(
-            f"the {side}'s half overwrites {what}, which others still need; make its first operation "
+            f"the {side} model overwrites {what}, which others still need; make its first operation "
             "not in place (nn.ReLU(inplace=False), x = x + y for x += y), or move the cut behind it"
         )
     return out, counter.get_total_flops()
@@ -179,18 +177,18 @@ def refuse_activations(activations: object, batch_size: int) -> None:
     """Refuse anything but one floating-point tensor with the batch in front."""
     if not isinstance(activations, Tensor):
         raise CutError(
-            f"the device's half gives a {type(activations).__name__}, but exactly one tensor crosses the "
+            f"the client-side model gives a {type(activations).__name__}, but exactly one tensor crosses the "
             "cut; cut where one tensor carries everything (a recurrent layer also returns its state: wrap "
             "it in a module that returns the output alone)"
         )
     if not activations.is_floating_point():
         raise CutError(
-            f"the device's half gives {activations.dtype} numbers, through which no gradient flows; "
+            f"the client-side model gives {activations.dtype} numbers, through which no gradient flows; "
             "cut behind a layer whose output is floating-point"
         )
     if activations.dim() < 2 or len(activations) != batch_size:
         raise CutError(
-            f"the device's half turns a batch of {batch_size} into activations of shape "
+            f"the client-side model turns a batch of {batch_size} into activations of shape "
             f"{shape(activations)}; the first dimension must be the batch, and more must follow it: cut "
             "elsewhere, or transpose inside the half"
         )
@@ -201,12 +199,13 @@ def refuse_logits(logits: object, batch_size: int, classes: int) -> None:
     if not isinstance(logits, Tensor) or logits.shape != (batch_size, classes):
         found = shape(logits) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise CutError(
-            f"the server's half gives {found}, but a batch of {batch_size} with {classes} classes needs "
+            f"the server-side model gives {found}, but a batch of {batch_size} with {classes} classes needs "
             f"logits of shape {batch_size}×{classes}; change its last layer, or the number of classes"
         )
     if not logits.is_floating_point():
         raise CutError(
-            f"the server's half gives {logits.dtype} numbers; return logits, not the classes chosen from them"
+            f"the server-side model gives {logits.dtype} numbers; return logits, not the classes chosen "
+            "from them"
         )
 
 
@@ -214,7 +213,7 @@ def refuse_unfit_for_one(split: Split, sample: Tensor, classes: int) -> None:
     """Refuse halves that lose the batch's dimension when it is 1, for example by squeeze()."""
     with torch.no_grad():
         try:
-            refuse_logits(run(split, "server", run(split, "device", sample)), 1, classes)
+            refuse_logits(run(split, "server-side", run(split, "client-side", sample)), 1, classes)
         except CutError as error:
             raise CutError(
                 f"in evaluation mode a single sample does not pass: {error} (a squeeze() loses the batch's "
@@ -229,22 +228,22 @@ def shape(tensor: Tensor) -> str:
 
 def refuse_missing_gradients(split: Split, batch: Tensor, twice: bool) -> None:
     """Refuse halves in which a trainable parameter, or the activations, would get no gradient."""
-    activations = run(split, "device", batch)
+    activations = run(split, "client-side", batch)
     received = activations.detach().requires_grad_()  # as on the server: the graph ends at the cut
     wanted = {"the activations": received, **_trainable(split.server)}
-    gradients = _gradients("server", run(split, "server", received), wanted, create_graph=twice)
+    gradients = _gradients("server-side", run(split, "server-side", received), wanted, create_graph=twice)
     if twice:
         scalar = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
         try:
             torch.autograd.grad(scalar, list(wanted.values()), allow_unused=True)
         except RuntimeError as error:
             raise CutError(
-                f"the server's half has no second derivative: {error}; write fused attention out (matmul, "
-                "softmax, matmul), or choose a method that differentiates once"
+                f"the server-side model has no second derivative: {error}; write fused attention out "
+                "(matmul, softmax, matmul), or choose a method that differentiates once"
             ) from error
     trained = _trainable(split.device)
     if trained:  # a frozen half needs no gradient
-        _gradients("device", activations, trained)
+        _gradients("client-side", activations, trained)
 
 
 def _trainable(half: nn.Module) -> dict[str, Tensor]:
@@ -256,7 +255,7 @@ def _gradients(
 ) -> list[Tensor]:
     if not output.requires_grad:
         raise CutError(
-            f"no gradient flows through the {side}'s half: its forward detaches or runs under no_grad; "
+            f"no gradient flows through the {side} model: its forward detaches or runs under no_grad; "
             "remove that, or freeze what is not to be trained (requires_grad_(False))"
         )
     try:
@@ -265,12 +264,12 @@ def _gradients(
         )
     except RuntimeError as error:
         raise CutError(
-            f"the {side}'s half runs forward but not backward: {error}; replace the layer that cannot"
+            f"the {side} model runs forward but not backward: {error}; replace the layer that cannot"
         ) from error
     missing = [name for name, gradient in zip(wanted, found, strict=True) if gradient is None]
     if missing:
         raise CutError(
-            f"in the {side}'s half no gradient reaches {', '.join(missing)}, because its output does not "
+            f"in the {side} model no gradient reaches {', '.join(missing)}, because its output does not "
             "depend on it; remove what is unused, freeze it (requires_grad_(False)), or move the cut"
         )
     return list(found)

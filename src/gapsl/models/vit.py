@@ -95,7 +95,7 @@ class Block(nn.Module):
 
 
 class Front(nn.Module):
-    """The device's half: from images to the tokens after its blocks."""
+    """The client-side model: from images to the tokens after its blocks."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Front(nn.Module):
 
 
 class Back(nn.Module):
-    """The server's half: from tokens through the remaining blocks to the logits."""
+    """The server-side model: from tokens through the remaining blocks to the logits."""
 
     def __init__(self, blocks: nn.Sequential, norm: nn.Module, head: nn.Module) -> None:
         super().__init__()

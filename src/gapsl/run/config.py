@@ -35,7 +35,7 @@ class Config(OptionSettings):
         None, ge=1, description="rounds to train after all; `gapsl resume --rounds` sets it"
     )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
-    server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server's half")
+    server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
         "auto", description="where angles cost further passes: at evaluations, in every round, or never"

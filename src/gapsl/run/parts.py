@@ -100,10 +100,10 @@ def refuse_ignored(config: Config, given: GivenModel) -> None:
 
 def checked(halves: Split, config: Config, source: Source) -> CutReport:
     """Check the cut on a dummy batch before anything is trained."""
-    for side, half in (("device", halves.device), ("server", halves.server)):
+    for side, half in (("client-side", halves.device), ("server-side", halves.server)):
         if not any(parameter.requires_grad for parameter in half.parameters()):
             raise InputError(
-                f"the {side}'s half has no parameter to train; cut elsewhere, or let some require gradients "
+                f"the {side} model has no parameter to train; cut elsewhere, or let some require gradients "
                 "(for devices that do not learn there is the method frozen)"
             )
     return check_cut(

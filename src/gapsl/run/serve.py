@@ -75,11 +75,8 @@ def serve(
     """
     folder = Path(out).expanduser()
     told, by_name = told_apart(observers)
-    if isinstance(config, Config) and isinstance(network, Network):  # composed already
-        chosen, agreed = config, network
-    else:
-        section = network.model_dump(mode="json") if isinstance(network, Network) else network or {}
-        chosen, agreed = served_settings(config, preset, {**settings, **by_name}, section, folder)
+    section = network.model_dump(mode="json") if isinstance(network, Network) else network or {}
+    chosen, agreed = served_settings(config, preset, {**settings, **by_name}, section, folder)
     credentials, identify = server_security(listen, certs, insecure, "server")
     if credentials is None and not insecure:
         refuse_plainer(folder)

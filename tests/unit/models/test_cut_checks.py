@@ -64,7 +64,7 @@ def test_the_check_leaves_no_trace() -> None:
 
 def test_a_refused_half_is_left_without_a_trace_too() -> None:
     norm = nn.BatchNorm1d(6)
-    with pytest.raises(CutError, match="device's half fails"):
+    with pytest.raises(CutError, match="client-side model fails"):
         check(nn.Sequential(norm, nn.Linear(5, 3)), nn.Linear(3, 3))
     assert norm.num_batches_tracked == 0
 
@@ -75,12 +75,12 @@ def test_double_precision_halves_are_checked_in_double_precision() -> None:
 
 
 def test_a_device_half_that_fails_on_the_batch() -> None:
-    with pytest.raises(CutError, match="device's half fails on a batch of shape 4×6"):
+    with pytest.raises(CutError, match="client-side model fails on a batch of shape 4×6"):
         check(nn.Linear(7, 5), nn.Linear(5, 3))
 
 
 def test_a_server_half_that_fails_on_the_activations() -> None:
-    with pytest.raises(CutError, match="server's half fails on activations of shape 4×5"):
+    with pytest.raises(CutError, match="server-side model fails on activations of shape 4×5"):
         check(nn.Linear(6, 5), nn.Linear(8, 3))
 
 
@@ -107,12 +107,12 @@ def test_classes_instead_of_logits() -> None:
     ids=["relu", "relu on a view", "no change of value", "behind autograd's back"],
 )
 def test_a_server_that_overwrites_the_activations(server: nn.Module) -> None:
-    with pytest.raises(CutError, match=r"server's half overwrites the activations.*inplace=False"):
+    with pytest.raises(CutError, match=r"server-side model overwrites the activations.*inplace=False"):
         check(nn.Linear(6, 5), server)
 
 
 def test_a_device_that_overwrites_its_batch() -> None:
-    with pytest.raises(CutError, match="device's half overwrites the batch"):
+    with pytest.raises(CutError, match="client-side model overwrites the batch"):
         check(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 5)), nn.Linear(5, 3))
 
 
@@ -149,7 +149,7 @@ def test_a_batch_of_nothing() -> None:
 def test_a_parameter_without_a_gradient_is_named() -> None:
     server = nn.Linear(5, 3)
     server.register_parameter("forgotten", nn.Parameter(torch.zeros(2)))
-    with pytest.raises(CutError, match="server's half no gradient reaches forgotten"):
+    with pytest.raises(CutError, match="server-side model no gradient reaches forgotten"):
         check(nn.Linear(6, 5), server)
     server.get_parameter("forgotten").requires_grad_(False)
     assert check(nn.Linear(6, 5), server).server.parameters == 20
@@ -157,7 +157,7 @@ def test_a_parameter_without_a_gradient_is_named() -> None:
 
 def test_a_device_half_through_which_no_gradient_flows() -> None:
     device = Forward(nn.Linear(6, 5), lambda layer, x: layer(x).detach())
-    with pytest.raises(CutError, match="no gradient flows through the device's half"):
+    with pytest.raises(CutError, match="no gradient flows through the client-side model"):
         check(device, nn.Linear(5, 3))
     device.requires_grad_(False)
     assert check(device, nn.Linear(5, 3)).activation_shape == (4, 5)
@@ -165,7 +165,7 @@ def test_a_device_half_through_which_no_gradient_flows() -> None:
 
 @pytest.mark.parametrize("forward", [lambda layer, x: layer(x.detach()), lambda layer, x: layer(x).detach()])
 def test_a_server_half_that_returns_no_gradient(forward: object) -> None:
-    with pytest.raises(CutError, match="server's half"):
+    with pytest.raises(CutError, match="server-side model"):
         check(nn.Linear(6, 5), Forward(nn.Linear(5, 3), forward))
 
 
@@ -185,7 +185,7 @@ def test_a_tied_weight_under_another_wrapper() -> None:
 
 
 def test_a_lazy_layer() -> None:
-    with pytest.raises(CutError, match=r"weight in the server's half has no size yet"):
+    with pytest.raises(CutError, match=r"weight in the server-side model has no size yet"):
         check(nn.Linear(6, 5), nn.LazyLinear(3))
 
 

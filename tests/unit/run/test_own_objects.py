@@ -95,12 +95,12 @@ def test_tied_weights_within_a_half_are_stored_and_restored(tmp_path):
     assert resumed.final.weights_sha256 == whole
 
 
-@pytest.mark.parametrize("side", ["device", "server"])
+@pytest.mark.parametrize("side", ["client-side", "server-side"])
 def test_a_half_with_nothing_to_train_is_refused(side):
     model = perceptron()
-    for layer in model[:2] if side == "device" else model[2:]:
+    for layer in model[:2] if side == "client-side" else model[2:]:
         layer.requires_grad_(False)
-    with pytest.raises(gapsl.InputError, match=f"the {side}'s half has no parameter to train"):
+    with pytest.raises(gapsl.InputError, match=f"the {side} model has no parameter to train"):
         sha(model=model)
 
 
