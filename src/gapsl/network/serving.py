@@ -18,7 +18,7 @@ from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import OPTIONS, PROTOCOL
 from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import serialize
+from gapsl.network.protocol.framing import Stream, deserialize, serialize
 from gapsl.network.tls.credentials import check_address, choose_security, server_credentials
 
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
@@ -43,6 +43,17 @@ def server_security(
     except ImportError:
         raise InputError('a server with certificates needs: pip install "gapsl[tls]"') from None
     return server_credentials(folder, name), Peers(folder).caller
+
+
+def opening(kind: type[Stream], stream: Iterator[bytes], name: str) -> Stream:
+    """Return the message that every stream begins with."""
+    try:
+        message = deserialize(kind, next(stream))
+    except (StopIteration, grpc.RpcError):
+        raise WireError(wire.MALFORMED, f"the stream ended before its {name}") from None
+    if isinstance(message, memoryview) or message.WhichOneof("message") != name:
+        raise WireError(wire.MALFORMED, f"a stream begins with {name}")
+    return message
 
 
 def check_protocol(protocol: int, version: str) -> None:

@@ -124,10 +124,10 @@ class Agent:
     ) -> str:
         for command, tensor in received(wire.ToDevice, stream, self._announced):
             kind = command.WhichOneof("message")
-            if kind == "refusal" and command.refusal.reason not in PASSING:
-                raise Refused(f"the server refuses {self.name}: {command.refusal.message}")
             if kind == "refusal":
-                raise WireError(command.refusal.reason, command.refusal.message)
+                if command.refusal.reason in PASSING:
+                    raise WireError(command.refusal.reason, command.refusal.message)
+                raise Refused(f"the server refuses {self.name}: {command.refusal.message}")
             if kind == "goodbye":
                 if command.goodbye.finished:
                     return command.goodbye.reason

@@ -17,7 +17,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
 from gapsl.network.protocol.errors import RefusalLog, WireError
-from gapsl.network.protocol.framing import TensorSpec, deserialize, framed, received
+from gapsl.network.protocol.framing import TensorSpec, framed, received
 from gapsl.network.serving import (
     HELLO_SECONDS,
     MOST_SILENT,
@@ -27,6 +27,7 @@ from gapsl.network.serving import (
     Serving,
     check_protocol,
     listed,
+    opening,
     somebody,
     within,
 )
@@ -91,7 +92,8 @@ class ParameterService:
         try:
             party = self.identify(context)
             with self.silent.of(party, context):
-                announce = announced(link.heard(HELLO_SECONDS))
+                heard = link.heard(HELLO_SECONDS)
+                announce = opening(wire.FromParameterClient, heard, "announce").announce
             link.who = repr(announce.name[:100])
             device, transfer = self._admitted(announce, context)
             self.tell(f"{transfer}: {link.who} is here")
@@ -130,17 +132,6 @@ class ParameterService:
                 yield message
         with link.moving(SILENCE_SECONDS):
             yield wire.ToParameterClient(finished=wire.Finished(tensors=len(mean)))
-
-
-def announced(stream: Iterator[bytes]) -> wire.Announce:
-    """Return the message that every stream begins with."""
-    try:
-        message = deserialize(wire.FromParameterClient, next(stream))
-    except (StopIteration, grpc.RpcError):
-        raise WireError(wire.MALFORMED, "the stream ended before it said what it is about") from None
-    if isinstance(message, memoryview) or message.WhichOneof("message") != "announce":
-        raise WireError(wire.MALFORMED, "a stream begins with announce")
-    return message.announce
 
 
 def brought(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Tensor]:

@@ -6,11 +6,12 @@ second attempt at a round differs from the first, so a state is known by its rou
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_json
@@ -50,8 +51,26 @@ class Generations:
         return all(round <= begun for _, begun in later)
 
 
+class KnownDevice(BaseModel):
+    """What a device says of its data."""
+
+    samples: int
+    labels: tuple[int, ...]
+    batches: int
+    tests: int | None = None  # samples of its own that it is tested with; files did not always say
+
+
+class FleetFile(BaseModel):
+    """The file `fleet.json` of a run's folder."""
+
+    names: tuple[str, ...]
+    generations: list[tuple[int, int]]
+    devices: dict[int, KnownDevice]
+    stored: int = 0  # a round after which the server has had a checkpoint
+
+
 class FleetState:
-    """Kept in the file `fleet.json` of the run's folder, or in memory alone where there is none."""
+    """What a server knows of its devices, in its file or, where there is none, in memory alone."""
 
     def __init__(
         self,
@@ -61,23 +80,39 @@ class FleetState:
     ) -> None:
         self._path, self._names = path, names
         self._labels = labels or {}  # how many of each class devices have, where the server knows it itself
-        self._tests: dict[int, int] = {}  # samples of its own that each device is tested with
+        self._known: dict[int, KnownDevice] = {}
         self.generations = Generations()
-        self.devices: dict[int, DeviceInfo] = {}
         self.stored = 0  # a round after which the server has had a checkpoint
-        self._kept = False  # before the run begins a device may think better of its data
         if path is not None and path.exists():
-            self._read(path)
+            found = read_fleet(path)
+            if found.names != names:
+                raise InputError(
+                    f"the run began with the devices {', '.join(found.names)}, not {', '.join(names)}; "
+                    "list the same ones in the same order"
+                )
+            self._known, self.stored = found.devices, found.stored
+            self.generations = Generations(found.generations)
+        self._kept = bool(self._known)  # before the run begins a device may think better of its data
+
+    @property
+    def devices(self) -> dict[int, DeviceInfo]:
+        """What devices have said of their data."""
+        known = sorted(self._known.items())
+        return {device: DeviceInfo(one.samples, one.labels, one.batches) for device, one in known}
 
     def begin(self, round: int) -> None:
         """Start another generation; it is on disk before any device hears of it."""
         self.generations.begin(round)
-        self.stored = round
-        self._write()
+        self.checkpoint_written(round)
 
     def checkpoint_written(self, round: int) -> None:
         """Take note that the server has a checkpoint after a round."""
         self.stored = round
+        self._write()
+
+    def keep(self) -> None:
+        """Write down what is known of the devices."""
+        self._kept = True
         self._write()
 
     def check(self, device: int, ready: wire.Ready, contract: TensorContract) -> None:
@@ -98,78 +133,53 @@ class FleetState:
                 f"its data are not the {sum(share)} samples that the run's partition gives it; install the "
                 "same gapsl and dataset at the device",
             )
-        known = self.devices.get(device) if self._kept else None
-        if known is not None and known != info_of(ready):
+        said = KnownDevice(
+            samples=ready.samples,
+            labels=tuple(ready.label_counts),
+            batches=ready.batches_per_pass,
+            tests=ready.test_samples,
+        )
+        known = self._known.get(device, said) if self._kept else said
+        if (known.samples, known.labels, known.batches) != (said.samples, said.labels, said.batches):
             raise WireError(
                 wire.OTHER_DATA,
-                f"the data are not those that the run began with ({ready.samples} samples, {known.samples} "
+                f"the data are not those that the run began with ({said.samples} samples, {known.samples} "
                 "then); give the device its data back, or start a new run",
             )
-        tests = self._tests.get(device, ready.test_samples) if self._kept else ready.test_samples
-        if tests != ready.test_samples:
+        if known.tests not in (None, said.tests):
             raise WireError(
                 wire.OTHER_DATA,
-                f"the device is tested with {ready.test_samples} samples, and was with {tests} when the run "
+                f"the device is tested with {said.tests} samples, and was with {known.tests} when the run "
                 "began; give it its data back, or start a new run",
             )
-        self.devices[device], self._tests[device] = info_of(ready), ready.test_samples
-
-    def keep(self) -> None:
-        """Write down what is known of the devices."""
-        self.devices, self._kept = dict(sorted(self.devices.items())), True
-        self._write()
-
-    def _read(self, path: Path) -> None:
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            names, begun = tuple(found["names"]), [(int(g), int(r)) for g, r in found["generations"]]
-            self.devices = {
-                int(device): DeviceInfo(info["samples"], tuple(info["labels"]), info["batches"])
-                for device, info in found["devices"].items()
-            }
-            known = {int(device): info.get("tests") for device, info in found["devices"].items()}
-            self._tests = {device: int(tests) for device, tests in known.items() if tests is not None}
-            self.stored = int(found.get("stored", 0))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is damaged: {error}; restore it, or start a new run") from None
-        if names != self._names:
-            raise InputError(
-                f"the run began with the devices {', '.join(names)}, not {', '.join(self._names)}; "
-                "list the same ones in the same order"
-            )
-        self.generations, self._kept = Generations(begun), bool(self.devices)
+        self._known[device] = said
 
     def _write(self) -> None:
         if self._path is not None:
-            devices = {
-                device: {
-                    "samples": i.samples,
-                    "labels": i.label_counts,
-                    "batches": i.batches_per_pass,
-                    **({"tests": self._tests[device]} if device in self._tests else {}),
-                }
-                for device, i in self.devices.items()
-            }
-            content = {
-                "names": self._names,
-                "generations": self.generations.begun,
-                "devices": devices,
-                "stored": self.stored,
-            }
-            write_json(self._path, content)
+            content = FleetFile(
+                names=self._names,
+                generations=self.generations.begun,
+                devices=dict(sorted(self._known.items())),
+                stored=self.stored,
+            )
+            write_json(self._path, content.model_dump(exclude_none=True))
+
+
+def read_fleet(path: Path) -> FleetFile:
+    """Read the file, or say what to do about one that is damaged."""
+    try:
+        return FleetFile.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise InputError(f"{path} is damaged: {why}; restore it, or start a new run") from None
 
 
 def last_checkpoint_of(path: Path) -> int:
     """Return a round after which a server has had a checkpoint, as its file says; 0: none is known of."""
     try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["stored"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_fleet(path).stored
+    except InputError:
         return 0  # what is wrong with the file is said by whoever needs it
-
-
-def info_of(ready: wire.Ready) -> DeviceInfo:
-    """Return what a device says of its data."""
-    return DeviceInfo(ready.samples, tuple(ready.label_counts), ready.batches_per_pass)
 
 
 class Rollbacks:

@@ -12,7 +12,6 @@ import grpc
 
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import RefusalLog, WireError
-from gapsl.network.protocol.framing import deserialize
 from gapsl.network.server.session import Inbox, Outgoing, Session
 from gapsl.network.serving import (
     HELLO_SECONDS,
@@ -22,6 +21,7 @@ from gapsl.network.serving import (
     OpenStreams,
     check_protocol,
     listed,
+    opening,
     somebody,
     within,
 )
@@ -96,8 +96,8 @@ class Service:
         who = somebody(context)
         try:
             party = self._identify(context)
-            with self._silent.of(party, context):
-                hello = first(stream, context)
+            with self._silent.of(party, context), within(HELLO_SECONDS, context.cancel):
+                hello = opening(wire.FromDevice, stream, "hello").hello
             who = repr(hello.name[:100])
             session = self._roster.admit(hello, partial(self._identify, context))
             session.cancel = context.cancel
@@ -120,15 +120,3 @@ class Service:
         finally:
             self._roster.leave(session)
             session.ended()
-
-
-def first(stream: Iterator[bytes], context: grpc.ServicerContext) -> wire.Hello:
-    """Return the hello that every stream begins with; one that does not come in time is not waited for."""
-    try:
-        with within(HELLO_SECONDS, context.cancel):
-            message = deserialize(wire.FromDevice, next(stream))
-    except (StopIteration, grpc.RpcError):
-        raise WireError(wire.MALFORMED, "the stream ended before it said who it is") from None
-    if isinstance(message, memoryview) or message.WhichOneof("message") != "hello":
-        raise WireError(wire.MALFORMED, "a stream begins with hello")
-    return message.hello

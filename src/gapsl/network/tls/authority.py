@@ -217,9 +217,10 @@ class Authority:
             key = serialization.load_pem_private_key(data, None)
         except (ValueError, TypeError):
             raise InputError(f"{path} is no private key without a password; restore it from a copy") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise InputError(f"{path} is no key of gapsl's; restore it from a copy")
-        if key.public_key() != self.certificate.public_key():
+        if (
+            not isinstance(key, ec.EllipticCurvePrivateKey)
+            or key.public_key() != self.certificate.public_key()
+        ):
             raise InputError(f"{path} is not the key of {self.folder / CA}; restore it from a copy")
         return Pair(self.certificate, key)
 
