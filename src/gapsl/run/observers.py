@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import GapslError, InputError
 from gapsl.common.registry import Registry
 from gapsl.run.records import RoundRecord, RunResult
+
+log = logging.getLogger("gapsl")
 
 MEASURES = (
     *("device_mean", "device_std", "device_min", "device_max"),
@@ -77,7 +81,54 @@ def check_observers(names: Iterable[str]) -> None:
 
 def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
     """Return the observers with these names, for a run with this folder."""
-    return [OBSERVERS[name](folder) for name in names]
+    found: list[Observer] = []
+    for name in names:
+        try:
+            found.append(Guarded(name, OBSERVERS[name](folder)))
+        except GapslError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(
+                f"the observer {name} cannot begin ({reason}); leave it out, or mend it"
+            ) from error
+    return found
+
+
+class Guarded(Observer):
+    """An observer that a setting names: if it fails, it is told no more, and the run goes on."""
+
+    def __init__(self, name: str, observer: Observer) -> None:
+        self._name, self._observer = name, observer
+        self._failed = False
+
+    def _tell(self, hook: str, *values: Any) -> None:
+        if self._failed:
+            return
+        try:
+            getattr(self._observer, hook)(*values)
+        except Exception as error:
+            self._failed = True
+            text = f"the observer {self._name} failed, and is told no more: {type(error).__name__}: {error}"
+            log.warning(text, exc_info=error)
+
+    def started(self, run: Started) -> None:
+        self._tell("started", run)
+
+    def round(self, record: RoundRecord) -> None:
+        self._tell("round", record)
+
+    def evaluating(self, done: int, devices: int) -> None:
+        self._tell("evaluating", done, devices)
+
+    def finished(self, result: RunResult) -> None:
+        self._tell("finished", result)
+
+    def warned(self, message: str) -> None:
+        self._tell("warned", message)
+
+    def closed(self) -> None:
+        self._tell("closed")
 
 
 class TensorBoard(Observer):

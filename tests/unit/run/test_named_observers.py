@@ -84,6 +84,26 @@ def test_an_observer_of_this_program_alone_needs_a_fork(heard, tmp_path):
     assert not only_here([Job("a", tmp_path, compose(words={**QUICK, "tensorboard": True}))], {})
 
 
+def test_an_observer_that_fails_is_told_no_more_and_the_run_goes_on(heard, monkeypatch, caplog):
+    def fail(self, record):
+        self.rounds.append(record.round)
+        raise OSError("no room")
+
+    words = {**QUICK, "rounds": 3}
+    whole = gapsl.train(**words)
+    monkeypatch.setattr(Heard, "round", fail)
+    result = gapsl.train(**words, observers=["heard"])
+    assert result.final.weights_sha256 == whole.final.weights_sha256
+    assert [one.rounds for one in heard] == [[1]]
+    assert "the observer heard failed, and is told no more: OSError: no room" in caplog.text
+
+
+def test_an_observer_that_cannot_begin_is_named(heard, monkeypatch):
+    monkeypatch.setattr(Heard, "__init__", lambda self, folder: 1 / 0)
+    with pytest.raises(InputError, match=r"observer heard cannot begin \(ZeroDivisionError: .*leave it out"):
+        gapsl.train(**QUICK, observers=["heard"])
+
+
 @pytest.mark.parametrize("entry", [dict, Heard, gapsl.Strategy.step, "psl"])
 def test_a_method_that_is_no_strategy_is_refused(entry):
     with pytest.raises(TypeError, match=r"is not a method: give a subclass of gapsl\.Strategy"):
