@@ -81,7 +81,6 @@ def test_a_run_that_goes_well_is_healthy_and_nothing_in_it_is_touched(
     before = contents(folder)
     lines = diagnosed(cli, folder)
     assert lines[0] == "healthy"
-    assert any(line == "info     The devices see about the same labels" for line in lines)
     run = described(cli, folder)
     assert (run["healthy"], run["finished"], run["round"], run["unseen"]) == (True, True, 15, [])
     assert names(run) == set()
@@ -93,7 +92,7 @@ def test_a_learning_rate_far_too_high_is_found_with_a_lower_one_to_try(
 ) -> None:
     folder = trained("1e5", "--method", "psl")
     run = described(cli, folder)
-    assert names(run, "trouble") >= {"not-finite", "exploding-gradients"}
+    assert names(run, "trouble") >= {"skipped-devices", "exploding-gradients"}
     assert not run["finished"], "training stopped by itself"
     settings = {s for f in run["findings"] for a in f["advice"] for s in a["settings"]}
     assert {"server_optimizer.lr=10000", "device_optimizer.lr=10000", "server_optimizer.clip=1"} <= settings
@@ -113,23 +112,23 @@ def test_a_learning_rate_too_high_is_found_where_no_number_is_infinite(
 
 
 def test_label_skew_and_exclusion_of_a_run_of_gapsl(cli: Launcher, trained: Callable[..., Path]) -> None:
-    run = described(cli, trained("0.05", "--method", "gapsl"))
-    assert {"label-skew", "exclusion"} <= names(run)
+    run = described(cli, trained("0.2", "--method", "gapsl", "--set", "gapsl.eta=2"))
+    assert "exclusion" in names(run)
     found = {finding["name"]: finding for finding in run["findings"]}
     assert 0.3 < found["label-skew"]["numbers"]["mean_distance"] < 1
     assert set(found["exclusion"]["numbers"]["by_device"]) == {"0", "1", "2", "3"}
-    (advised,) = found["label-skew"]["advice"]
-    assert advised["name"] == "preset recommended"
-    assert {"method=psl", "calibration_for=devices", "balance=classes", "probes=2"} < set(advised["settings"])
+    assert [advised["name"] for advised in found["exclusion"]["advice"]] == [
+        "gapsl.eta=1.5", "gapsl.exclusion=none",
+    ]  # fmt: skip
 
 
-def test_a_run_of_what_is_recommended_says_whether_devices_agree_and_is_not_advised_it_again(
+def test_a_run_of_what_is_recommended_is_not_advised_it_again(
     cli: Launcher, trained: Callable[..., Path]
 ) -> None:
     run = described(cli, trained("0.005", "--preset", "recommended"))
     found = {finding["name"]: finding for finding in run["findings"]}
-    assert "calibration takes that out of the devices' loss" in found["label-skew"]["text"]
-    assert 0 < found["probes-aligned"]["numbers"]["end"] < 0.07
+    assert "calibration takes that out of the loss" in found["label-skew"]["text"]
+    assert "probes-not-aligned" not in found
     advised = {advice["name"] for finding in run["findings"] for advice in finding["advice"]}
     assert "preset recommended" not in advised
 
@@ -203,10 +202,10 @@ def test_a_comparison_is_told_run_by_run_even_if_one_has_not_begun(
     shutil.copy(ill / "config.yaml", tmp_path / "psl-seed1")
     (tmp_path / "order.json").write_text('["psl-seed0", "psl-seed1", "sfl-seed0"]', encoding="utf-8")
     lines = diagnosed(cli, tmp_path)
-    assert lines[0].startswith("psl-seed0: ")
-    assert "  trouble  Gradients have exploded" in lines
+    assert lines[0].startswith("psl-seed0: 15 rounds, accuracy ")
+    assert "trouble: gradients have exploded" in " ".join(" ".join(lines).split())
     assert any(line.startswith("psl-seed1: ") and "has no rounds yet" in line for line in lines)
-    assert "sfl-seed0: healthy" in lines
+    assert any(line.startswith("sfl-seed0: 15 rounds") and line.endswith("healthy.") for line in lines)
     ended = cli.run("diagnose", tmp_path, "--json")
     runs = strict_json(ended.stdout)["runs"]
     assert [run.get("healthy") for run in runs] == [False, None, True]

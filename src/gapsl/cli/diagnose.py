@@ -10,7 +10,7 @@ import typer
 
 from gapsl.analysis.comparison_folder import runs_in
 from gapsl.analysis.diagnose import Run, diagnose, read_run
-from gapsl.analysis.diagnose.display import machine_readable, short, whole
+from gapsl.analysis.diagnose.display import compared, machine_readable, whole
 from gapsl.cli import running
 from gapsl.cli.running import output, say
 from gapsl.common.errors import InputError
@@ -25,7 +25,7 @@ def diagnose_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     data_dir: running.DataDir = None,
 ) -> None:
-    """Say what is going on in a run, finished or not, and what to try; of a comparison, run by run."""
+    """Say what is going on in a run, finished or not, and what to try; of several runs in a sentence each."""
     runs = found_runs(folder)
     several = runs[0].path != folder
     read = {run.path: read_if_possible(run, data_dir, tolerant=several) for run in runs}
@@ -38,14 +38,17 @@ def diagnose_runs(
         ]
         say(json.dumps(plain({"schema": SCHEMA, "runs": described}), indent=1, allow_nan=False))
         return
-    for path, found in read.items():
-        if isinstance(found, InputError):
-            say(f"{path.name}: {found}")
-            continue
-        findings = diagnose(found)
-        lines = short(found, findings, path.name) if several else whole(found, findings, path, output.width)
-        for line in lines:
-            output.print(line, highlight=False, soft_wrap=True)
+    diagnosed = {path: (run, diagnose(run)) for path, run in read.items() if isinstance(run, Run)}
+    if not several:
+        (path, (run, findings)), *_ = diagnosed.items()
+        lines = whole(run, findings, path, output.width)
+    else:
+        lines = compared({path.name: found for path, found in diagnosed.items()}, output.width)
+    for line in lines:
+        output.print(line, highlight=False, soft_wrap=True)
+    for path, error in read.items():
+        if isinstance(error, InputError):
+            say(f"{path.name}: {error}")
     if several:
         say(f"For more: gapsl diagnose {runs[0].path}")
 

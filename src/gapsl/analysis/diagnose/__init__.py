@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gapsl.analysis.diagnose import cost, devices, learning, participation
+from gapsl.analysis.diagnose import devices, learning, participation
 from gapsl.analysis.diagnose.finding import Advice, Finding, Severity
 from gapsl.analysis.diagnose.run import Run, read_run
 from gapsl.analysis.labels import Labels
@@ -19,21 +19,22 @@ from gapsl.run.folder import RunFolder
 
 __all__ = ["Advice", "Finding", "Labels", "Run", "Severity", "diagnose", "read_run", "things_to_try"]
 
-FINDERS: tuple[Callable[[Run], Finding | None], ...] = (
-    learning.not_finite,
+NUMBERS: tuple[Callable[[Run], Finding | None], ...] = (
+    participation.impossible,
+    participation.skipped,
     learning.exploding,
+)
+FINDERS = (
+    *NUMBERS,
     learning.not_learning,
     participation.away,
     devices.drift,
     devices.probes,
-    devices.spread,
+    devices.worst,
     participation.excluded,
-    devices.disagreement,
     devices.label_skew,
     learning.still_rising,
-    cost.cost,
 )
-NUMBERS = FINDERS[:3]  # whether anything is learned at all
 
 
 def diagnose(run: Run | RunFolder | str | Path) -> list[Finding]:
@@ -48,7 +49,7 @@ def diagnose(run: Run | RunFolder | str | Path) -> list[Finding]:
         run = read_run(run)
     found = {finder: finding for finder in FINDERS if (finding := finder(run)) is not None}
     if any(finding.breaks for finding in found.values()):
-        found = {f: one for f, one in found.items() if f in NUMBERS or one.severity == Severity.INFO}
+        found = {f: one for f, one in found.items() if f in NUMBERS or one.breaks or not one.severity}
     return one_way(run, sorted(found.values(), key=lambda finding: -finding.severity))
 
 

@@ -1,22 +1,23 @@
-"""A diagnosis in print: a summary line, the findings, what to try; and the same for programs."""
+"""A diagnosis in print: a summary line, the findings, what to try; several runs in a sentence each."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from gapsl.analysis.diagnose import Advice, Finding, Run, Severity, things_to_try
-from gapsl.analysis.diagnose.finding import percent
+from gapsl.analysis.diagnose import Finding, Run, Severity, things_to_try
+from gapsl.analysis.diagnose.finding import percent, points
 from gapsl.run.config import merge, parse_assignment
 
 WIDTH = 80  # prose is not read faster on a wider terminal
 UNBREAKABLE = "\u00a0"  # so that no line begins with a % sign
 INDENT = 9  # as wide as "trouble" and a gap
 STYLES = {Severity.TROUBLE: "bold red", Severity.WATCH: "yellow", Severity.INFO: "dim"}
+DATA = ("dataset", "partition", "devices", "seed")  # runs that share these can be compared
 
 
 def serious(findings: Sequence[Finding]) -> list[Finding]:
@@ -39,33 +40,39 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Text:
 def whole(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
     """Yield all there is to say about one run, line by line."""
     width = min(width, WIDTH)
+    settings = {**run.settings, **(run.setting("custom") or {})}
+    settings["method"] = run.setting("label") or settings["method"]
+    about = "{method}, {dataset}, {model}, {devices} devices, {partition}, seed {seed}".format(**settings)
     yield verdict(run, findings)
-    yield from paragraph(f"{path}: {what(run)}", width, indent=0)
+    yield from paragraph(f"{path}: {about}, {progress(run)}", width)
     for finding in findings:
+        word, *more = finding.severity.word, *textwrap.wrap(finding.title, width - INDENT)
         yield Text()
-        yield from heading(finding, width)
-        yield from paragraph(finding.text, width)
+        for line in more:
+            style = "" if finding.severity == Severity.INFO else "bold"
+            yield Text.assemble((f"{word:<{INDENT}}", STYLES[finding.severity]), (line, style))
+            word = ""
+        yield from paragraph(finding.text, width, INDENT)
         if finding.advice:
-            yield from paragraph("try: " + ", ".join(a.name for a in finding.advice), width, hang=5)
+            yield from paragraph("try: " + ", ".join(a.name for a in finding.advice), width, INDENT, hang=5)
     broken = any(finding.breaks for finding in findings)
     consequences = ["what else there is to see, which follows from these numbers"] * broken
     for note in (*consequences, *run.unseen):
         yield Text()
-        yield from paragraph(f"Not examined: {note}.", width, indent=0)
-    yield from to_try(run, findings, path, width)
+        yield from paragraph(f"Not examined: {note}.", width)
+    if serious(findings):
+        yield from to_try(run, findings, path, width)
 
 
-def heading(finding: Finding, width: int) -> Iterator[Text]:
-    """Yield a finding's severity and title."""
-    severity = f"{finding.severity.word:<{INDENT}}"
-    style = "" if finding.severity == Severity.INFO else "bold"
-    for line in textwrap.wrap(finding.title, width - INDENT):
-        yield Text.assemble((severity, STYLES[finding.severity]), (line, style))
-        severity = " " * INDENT
+def progress(run: Run) -> str:
+    """Say how far a run is, and its accuracy."""
+    done = run.records[-1].round
+    words = f"{done} rounds" if run.finished else f"round {done} of {run.total_rounds}, not finished"
+    return words if run.last is None else f"{words}, accuracy {percent(run.last.device_mean)}"
 
 
 def to_try(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iterator[Text]:
-    """Yield every piece of advice once with what it does, and how to follow it."""
+    """Yield every piece of advice once with what it does, and how to follow the first."""
     found = things_to_try(findings)
     if not found:
         return
@@ -74,62 +81,62 @@ def to_try(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Ite
     yield Text("What to try, one at a time", style="bold")
     for advice in found:
         effect = f"{advice.effect}: {', '.join(advice.several)}" if advice.several else advice.effect
-        yield from paragraph(f"{advice.name:<{column}}{effect}", width, indent=2, hang=column)
-    yield from (Text(line, style="dim") for line in example(run, found[0], path, width))
-
-
-def example(run: Run, advice: Advice, path: Path, width: int) -> Iterator[str]:
-    """Yield how to follow a piece of advice: a command, or a call where the run came from Python."""
+        yield from paragraph(f"{advice.name:<{column}}{effect}", width, 2, hang=column)
+    settings = found[0].settings
     if run.setting("custom"):
-        values = merge(*(parse_assignment(setting) for setting in advice.settings))
+        values = merge(*map(parse_assignment, settings))
         words = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        yield from textwrap.wrap(f"for example: gapsl.train(..., {words})", width, subsequent_indent="  ")
+        lines = textwrap.wrap(f"for example: gapsl.train(..., {words})", width, subsequent_indent="  ")
     else:
-        yield f"for example: gapsl train --config {path}/config.yaml \\"
-        yield from continued([*(f"--set {setting}" for setting in advice.settings), "--out FOLDER"], width)
+        glued = " ".join(f"--set{UNBREAKABLE}{setting}" for setting in settings)
+        wrapped = textwrap.wrap(f"{glued} --out{UNBREAKABLE}FOLDER", width - 4, break_on_hyphens=False)
+        command = [
+            f"for example: gapsl train --config {path}/config.yaml",
+            *(f"  {line}" for line in wrapped),
+        ]
+        lines = [f"{line} \\" for line in command[:-1]] + command[-1:]  # which a shell reads as one
+    yield from (Text(line.replace(UNBREAKABLE, " "), style="dim") for line in lines)
 
 
-def continued(words: Sequence[str], width: int) -> Iterator[str]:
-    """Yield words of a command in indented lines that a shell reads as one; none is broken."""
-    glued = " ".join(word.replace(" ", UNBREAKABLE) for word in words)
-    lines = textwrap.wrap(glued, width - 4, break_long_words=False, break_on_hyphens=False)
-    for number, line in enumerate(lines, 1):
-        yield f"  {line.replace(UNBREAKABLE, ' ')}" + " \\" * (number < len(lines))
+def compared(diagnosed: Mapping[str, tuple[Run, Sequence[Finding]]], width: int) -> Iterator[Text]:
+    """Yield a sentence per run: how far it is, how it compares with the best, and what is worst about it."""
+    alike: dict[tuple[str, ...], dict[str, float]] = {}
+    for name, (run, _) in diagnosed.items():
+        if run.last is not None:
+            key = tuple(str(run.setting(setting)) for setting in DATA)
+            alike.setdefault(key, {})[name] = run.last.device_mean
+    for name, (run, findings) in diagnosed.items():
+        others = alike.get(tuple(str(run.setting(setting)) for setting in DATA), {})
+        words = [progress(run)]
+        if name in others and len(others) > 1:
+            best = max(others, key=lambda other: others[other])
+            behind = points(others[best] - others[name])
+            words[0] += ", the best of its seed" if best == name else f", {behind} below {best}"
+        found = serious(findings)
+        if found:
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            words.append(f"{found[0].severity.word}: {found[0].title[0].lower()}{found[0].title[1:]}{more}")
+        else:
+            words.append(verdict(run, findings).plain)
+        lines = list(paragraph(f"{name}: {'; '.join(words)}.", min(width, WIDTH), hang=2))
+        lines[0].stylize("bold", 0, len(name))
+        for line in lines:
+            line.highlight_words(["trouble:"], "bold red")
+            line.highlight_words(["watch:"], "yellow")
+            yield line
 
 
-def short(run: Run, findings: Sequence[Finding], name: str) -> Iterator[Text]:
-    """Yield a run in a line, and a line for each thing to look at."""
-    yield Text.assemble((name, "bold"), ": ", verdict(run, findings))
-    for finding in serious(findings):
-        yield Text.assemble((f"  {finding.severity.word:<{INDENT}}", STYLES[finding.severity]), finding.title)
-
-
-def what(run: Run) -> str:
-    """Say what was run and how far it is."""
-    settings = {**run.settings, **(run.setting("custom") or {})}
-    done = run.records[-1].round
-    progress = f"{done} rounds" if run.finished else f"round {done} of {run.total_rounds}, not finished"
-    if run.last is not None:
-        progress += f", {percent(run.last.device_mean)} right"
-    return (
-        f"{settings['method']}, {settings['dataset']}, {settings['model']}, {settings['devices']} devices, "
-        f"{settings['partition']}, seed {settings['seed']}, {progress}"
-    )
-
-
-def paragraph(text: str, width: int, *, indent: int = INDENT, hang: int = 0) -> Iterator[Text]:
+def paragraph(text: str, width: int, indent: int = 0, *, hang: int = 0) -> Iterator[Text]:
     """Yield a text wrapped and indented, further lines by `hang` more."""
-    yield from (
-        Text(line.replace(UNBREAKABLE, " "))
-        for line in textwrap.wrap(
-            text.replace(" %", f"{UNBREAKABLE}%"),
-            width,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * (indent + hang),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    lines = textwrap.wrap(
+        text.replace(" %", f"{UNBREAKABLE}%"),
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    yield from (Text(line.replace(UNBREAKABLE, " ")) for line in lines)
 
 
 def machine_readable(run: Run, findings: Sequence[Finding], path: Path) -> dict[str, Any]:
@@ -142,18 +149,6 @@ def machine_readable(run: Run, findings: Sequence[Finding], path: Path) -> dict[
         "rounds": run.total_rounds,
         "finished": run.finished,
         "healthy": not serious(findings),
-        "findings": [
-            {
-                "name": finding.name,
-                "severity": finding.severity.word,
-                "title": finding.title,
-                "text": finding.text,
-                "numbers": dict(finding.numbers),
-                "advice": [
-                    {"name": a.name, "settings": list(a.settings), "effect": a.effect} for a in finding.advice
-                ],
-            }
-            for finding in findings
-        ],
+        "findings": [finding.to_dict() for finding in findings],
         "unseen": list(run.unseen),
     }

@@ -49,6 +49,12 @@ class Finding:
     advice: tuple[Advice, ...] = ()
     breaks: bool = False  # the numbers have run away: what else is seen follows from it
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        pieces = [{"name": a.name, "settings": list(a.settings), "effect": a.effect} for a in self.advice]
+        words = {name: getattr(self, name) for name in ("name", "title", "text")}
+        return {**words, "severity": self.severity.word, "numbers": dict(self.numbers), "advice": pieces}
+
     def __str__(self) -> str:
         return f"{self.severity.word}: {self.title}. {self.text}"
 
@@ -78,7 +84,6 @@ def listed(names: Sequence[object]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def counted(noun: str, names: Sequence[object]) -> str:
-    """Return "device 3" or "devices 3, 5 and 8"."""
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{noun}{'' if len(names) == 1 else plural} {listed(names)}"
+def classes(names: Sequence[str]) -> str:
+    """Return "class 3" or "classes 3, 5 and 8"."""
+    return f"class{'' if len(names) == 1 else 'es'} {listed(names)}"

@@ -1,19 +1,17 @@
-"""Whether the run learns: finite numbers, the length of gradients, loss and accuracy over the rounds."""
+"""Whether the run learns: the length of gradients, loss and accuracy over the rounds."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from gapsl.analysis.diagnose import advice
-from gapsl.analysis.diagnose.finding import Advice, Finding, Severity, counted, percent, times
+from gapsl.analysis.diagnose.finding import Advice, Finding, Severity, percent, times
 from gapsl.analysis.diagnose.run import Run
 from gapsl.run.evaluation import MARGIN, WINDOW
 
 PARTS = 5  # the start and the end of a series are a fifth of it each
 LEAST = 10  # values below which a trend would be noise
-OFTEN = 0.01  # of the rounds with a device skipped: more is no accident of one batch
 # Against the first round, before anything was learned. In runs that go well gradients grow up to 25 times.
 GREW = 100.0
 BLEW_UP = 1000.0
@@ -27,86 +25,15 @@ LEARNED = 0.2  # of the same way: a run that is there learns, whatever its loss 
 FELL = 0.05  # of accuracy, which smoothing does not explain
 
 
-def ends(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the medians of the first and the last fifth; None where there are too few values."""
-    if len(values) < LEAST:
-        return None
-    width = len(values) // PARTS
-    return statistics.median(values[:width]), statistics.median(values[-width:])
-
-
-def not_finite(run: Run) -> Finding | None:
-    """Count the devices that were skipped because their loss or gradient was not finite."""
-    skipped = [record for record in run.records if record.skipped]
-    if not skipped:
-        return None
-    counts = Counter(device for record in skipped for device in record.skipped)
-    who = sorted(counts, key=lambda d: (-counts[d], d))
-    nobody = [record.round for record in skipped if not record.present - set(record.skipped)]
-    last = run.records[-1]
-    bad = bool(nobody or last.skipped) or len(skipped) > OFTEN * len(run.records)
-    text = (
-        f"In {len(skipped)} of {len(run.records)} rounds, first in round {skipped[0].round}, a loss or "
-        f"gradient was NaN or infinite and the device was skipped: {counted('device', who)}."
-    )
-    if nobody:
-        text += f" In round {nobody[0]} no device was left."
-    if last.skipped and not run.finished:
-        text += f" The run ends with it, in round {last.round} of {run.total_rounds}."
-    if len(counts) <= max(1, len(last.present) // 5):
-        text += " It is the same few each time: look at their inputs too."
-    return Finding(
-        "not-finite",
-        Severity.TROUBLE if bad else Severity.WATCH,
-        "Devices were skipped because their numbers were not finite",
-        text,
-        {"rounds": len(skipped), "first": skipped[0].round, "by_device": dict(sorted(counts.items()))},
-        advice.slower(run),
-        breaks=bool(nobody),
-    )
-
-
-def exploding(run: Run) -> Finding | None:
-    """Compare the longest gradients with the first."""
-    norms = {r.round: statistics.median(r.norms.values()) for r in run.records if r.norms}
-    start = next((norm for norm in norms.values() if norm > 0), None)
-    if start is None:
-        return None
-    peak = max(norms, key=lambda round: norms[round])
-    growth = norms[peak] / start
-    if growth < GREW:
-        return None
-    return Finding(
-        "exploding-gradients",
-        Severity.TROUBLE if growth >= BLEW_UP else Severity.WATCH,
-        "Gradients have exploded" if growth >= BLEW_UP else "Gradients have grown a lot",
-        f"In round {peak} the devices' gradients were {times(growth)} as long as in the first "
-        f"({norms[peak]:.2g} against {start:.2g}, median over the devices).",
-        {"start": start, "peak": norms[peak], "round": peak, "growth": growth},
-        advice.slower(run),
-        breaks=growth >= BLEW_UP,
-    )
-
-
-def not_learning(run: Run) -> Finding | None:
-    """Look at loss and accuracy together: a run whose accuracy rises, or is good, is left in peace."""
-    if rise(run) is not None:
-        return None
-    if knows(run, LEARNED) and drop(run) is None:
-        return None
-    return rising_loss(run) or stuck_loss(run) or guessing(run) or accuracy_fell(run)
+def well(run: Run) -> bool:
+    """Say whether accuracy rises, or is good and has not fallen: then no number is to be complained about."""
+    return rise(run) is not None or (knows(run, LEARNED) and drop(run) is None)
 
 
 def knows(run: Run, share: float) -> bool:
     """Say whether accuracy is this share of the way from guessing to perfect."""
-    return (
-        run.last is not None and run.chance is not None and run.last.device_mean >= level(run.chance, share)
-    )
-
-
-def level(chance: float, share: float) -> float:
-    """Return the accuracy that is a share of the way from guessing to perfect."""
-    return chance + share * (1 - chance)
+    last, chance = run.last, run.chance
+    return last is not None and chance is not None and last.device_mean >= chance + share * (1 - chance)
 
 
 def rise(run: Run) -> tuple[int, float, float] | None:
@@ -129,6 +56,43 @@ def drop(run: Run) -> tuple[int, float, float] | None:
     if smooth[best] - smooth[-1] < FELL:
         return None
     return run.evaluations[best].round, smooth[best], smooth[-1]
+
+
+def ends(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the medians of the first and the last fifth; None where there are too few values."""
+    if len(values) < LEAST:
+        return None
+    width = len(values) // PARTS
+    return statistics.median(values[:width]), statistics.median(values[-width:])
+
+
+def exploding(run: Run) -> Finding | None:
+    """Compare the longest gradients of a run that does not learn with the first."""
+    norms = {r.round: statistics.median(r.norms.values()) for r in run.records if r.norms}
+    start = next((norm for norm in norms.values() if norm > 0), None)
+    if start is None or well(run):
+        return None
+    peak = max(norms, key=lambda round: norms[round])
+    growth = norms[peak] / start
+    if growth < GREW:
+        return None
+    return Finding(
+        "exploding-gradients",
+        Severity.TROUBLE if growth >= BLEW_UP else Severity.WATCH,
+        "Gradients have exploded" if growth >= BLEW_UP else "Gradients have grown a lot",
+        f"In round {peak} the devices' gradients were {times(growth)} as long as in the first "
+        f"({norms[peak]:.2g} against {start:.2g}, median over the devices).",
+        {"start": start, "peak": norms[peak], "round": peak, "growth": growth},
+        advice.slower(run),
+        breaks=growth >= BLEW_UP,
+    )
+
+
+def not_learning(run: Run) -> Finding | None:
+    """Look at loss and accuracy together: one finding, the first that explains the others."""
+    if well(run):
+        return None
+    return rising_loss(run) or stuck_loss(run) or accuracy_fell(run) or guessing(run)
 
 
 def rising_loss(run: Run) -> Finding | None:
@@ -162,7 +126,7 @@ def stuck_loss(run: Run) -> Finding | None:
     found = ends(values)
     if found is None or found[1] < STUCK * values[0]:
         return None
-    peak, round = max(values), run.records[-1].round
+    peak = max(values)
     hot = peak > PEAK * values[0]
     why = (
         f"It went up to {peak:.3g} on the way: the steps are too large."
@@ -173,40 +137,34 @@ def stuck_loss(run: Run) -> Finding | None:
         "loss-stuck",
         Severity.WATCH if run.records[-1].epoch < EARLY else Severity.TROUBLE,
         "The training loss does not fall",
-        f"It is {found[1]:.3g} after {round} rounds and was {values[0]:.3g} in the first. {why}",
+        f"It is {found[1]:.3g} after {len(run.records)} rounds and was {values[0]:.3g} in the first. {why}",
         {"start": values[0], "end": found[1], "peak": peak},
-        advice.slower(run) if hot else advice.faster(run),
+        advice.slower(run) if hot else advice.rates(run, advice.STEP),
     )
 
 
 def guessing(run: Run) -> Finding | None:
-    """Say that accuracy is that of guessing, and whether it has been better."""
+    """Say that accuracy is that of guessing."""
     last, chance = run.last, run.chance
     if last is None or chance is None or chance == 1 or knows(run, GUESSING):
         return None
-    best = max(run.evaluations, key=lambda evaluation: evaluation.device_mean)
-    collapsed = best.device_mean >= level(chance, LEARNED)
-    epoch, round = run.records[-1].epoch, run.records[-1].round
-    early = not collapsed and (not run.finished or epoch < EARLY)
-    text = f"A device is right in {percent(last.device_mean)} of the {last.split} set, guessing in "
-    text += percent(chance)
-    text += f"; in round {best.round} it was {percent(best.device_mean)}." if collapsed else "."
+    epoch, early = run.records[-1].epoch, not run.finished or run.records[-1].epoch < EARLY
+    text = f"The devices' mean accuracy on the {last.split} set is {percent(last.device_mean)}, that of "
+    text += f"guessing {percent(chance)}."
     tried: tuple[Advice, ...] = ()
-    if collapsed:
-        tried = advice.slower(run)
-    elif not early:
+    if not early:
         tried = (*advice.recommended(run), *advice.slower_devices(run), *advice.other_methods(run))
     elif run.finished:
         text += f" Training lasted only {epoch:.1f} epochs."
         tried = advice.longer(run)
     else:
-        text += f" It is only round {round} of {run.total_rounds}."
+        text += f" It is only round {run.records[-1].round} of {run.total_rounds}."
     return Finding(
-        "collapsed" if collapsed else "guessing",
+        "guessing",
         Severity.WATCH if early else Severity.TROUBLE,
-        "Accuracy has collapsed to guessing" if collapsed else "Accuracy is no better than guessing",
+        "Accuracy is no better than guessing",
         text,
-        {"device_mean": last.device_mean, "chance": chance, "best": best.device_mean},
+        {"device_mean": last.device_mean, "chance": chance},
         tried,
     )
 
@@ -217,10 +175,11 @@ def accuracy_fell(run: Run) -> Finding | None:
     if found is None:
         return None
     round, best, now = found
+    collapsed = not knows(run, GUESSING)
     return Finding(
         "accuracy-fell",
-        Severity.WATCH,
-        "Accuracy was better before",
+        Severity.TROUBLE if collapsed else Severity.WATCH,
+        "Accuracy has collapsed to guessing" if collapsed else "Accuracy was better before",
         f"It was {percent(best)} in round {round} and is {percent(now)} now (over {WINDOW} evaluations).",
         {"best": best, "round": round, "end": now},
         advice.rates(run, 1 / advice.STEP),
@@ -235,10 +194,10 @@ def still_rising(run: Run) -> Finding | None:
     width, now, before = found
     return Finding(
         "still-rising",
-        Severity.WATCH if run.finished else Severity.INFO,
+        Severity.INFO,
         "Accuracy is still rising",
         f"The last {width} evaluations are at {percent(now)}, the {width} before at {percent(before)}: "
-        + ("training ended too early." if run.finished else "let it go on."),
+        + ("more rounds would help." if run.finished else "let it go on."),
         {"before": before, "end": now},
         advice.longer(run) if run.finished else (),
     )

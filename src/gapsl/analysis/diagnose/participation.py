@@ -1,23 +1,27 @@
-"""Who takes part: devices that a method leaves out, and devices that rounds were closed without."""
+"""Who takes part, and whose numbers can be believed: impossible losses, outliers, absence, exclusion."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
 from gapsl.analysis.diagnose import advice
-from gapsl.analysis.diagnose.finding import Finding, Severity, counted, listed, percent
+from gapsl.analysis.diagnose.finding import Finding, Severity, classes, listed, percent
 from gapsl.analysis.diagnose.learning import LEAST
 from gapsl.analysis.diagnose.run import Run
+from gapsl.methods.outliers import NOT_FINITE
+from gapsl.run.records import RoundRecord
 
+ROUNDING = 1e-6  # a cross-entropy of a sample that is sure may be computed as a little less than zero
+FEW_DEVICES = 0.2  # of the fleet: so few are the fault, more of them suffer from one
+OFTEN = 0.01  # of the rounds with a device skipped: more is no accident of one batch
 # Everything a device sends in a round in which it is left out is thrown away.
 FEW = 0.5  # more is thrown away than used
 VERY_FEW = 0.2  # what the leader alone would be: then alignment only throws away
 NEVER = 0.05  # of the rounds: a device kept so rarely might as well not be there
-# With a third of the devices kept by lot, the longest streak of 10 devices in 300 rounds is about 17.
-STREAK = 20
 STARVED = 0.5  # of what reaches the server of all samples: half of it is what chance does not explain
 # A round that closes with a fraction of the devices, or at a deadline, is closed without whoever is last:
 # taking turns at that is what such a policy means.
@@ -26,88 +30,62 @@ GONE = 5  # rounds running that it was last asked in: nobody is last so often by
 HELD = 0.5  # of a class's samples: without these devices there are too few
 
 
-def excluded(run: Run) -> Finding | None:
-    """Say how many devices are kept in a round, who hardly ever is, and which classes go with them."""
-    streaks = kept_or_not(run)
-    if not streaks:
+def impossible(run: Run) -> Finding | None:
+    """Look for losses below zero, which a cross-entropy cannot have."""
+    if run.setting("custom.loss") is not None:
         return None
-    shares = kept_shares(run)
-    share = sum(map(sum, streaks.values())) / sum(map(len, streaks.values()))
-    long_enough = len(run.records) >= LEAST
-    never = [d for d, kept in shares.items() if kept < NEVER] if long_enough else []
-    left = {d: longest_streak(kept) for d, kept in streaks.items() if d not in never}
-    out = [d for d, streak in left.items() if streak >= STREAK]
-    starved = starved_classes(run, shares) if long_enough else {}
-    text = f"{percent(share)} of what the devices send gets into the server's updates; a device is kept in "
-    text += f"{percent(min(shares.values()))} to {percent(max(shares.values()))} of its rounds."
-    if never:
-        text += f" Kept in hardly any round: {counted('device', [run.who(d) for d in never])}."
-    if out:
-        who = counted("device", [run.who(d) for d in out])
-        text += f" Left out for {STREAK} rounds running or more: {who}."
-    if starved:
-        each = [f"{run.class_name(c)} ({percent(reached)})" for c, reached in starved.items()]
-        text += f" Of some classes much less arrives than of others: {listed(each)}."
-    if share < FEW:
-        title = "Most of what the devices send is thrown away"
-    elif never or out or starved:
-        title = "Some devices are left out too much"
-    else:
-        title = "How many devices are kept in a round"
-    asks = bool(share < FEW or never or out or starved)
+    below = [(loss, d, r.round) for r in run.records for d, loss in r.losses.items() if loss < -ROUNDING]
+    if not below:
+        return None
+    lowest, device, round = min(below)
+    who = sorted({found for _, found, _ in below})
+    rounds = len({found for _, _, found in below})
     return Finding(
-        "exclusion",
-        Severity.TROUBLE if share < VERY_FEW or never else Severity.WATCH if asks else Severity.INFO,
-        title,
-        text,
-        {
-            "kept": share,
-            "by_device": shares,
-            "never": never,
-            "streaks": left,
-            "starved": {run.class_name(c): reached for c, reached in starved.items()},
-        },
-        advice.keep_more(run) if asks else (),
+        "impossible-loss",
+        Severity.TROUBLE,
+        f"The loss of {run.who(*who)} cannot be",
+        f"A cross-entropy is never below zero, and in {rounds} of {len(run.records)} rounds it is; the "
+        f"lowest is {lowest:.3g}, of {run.who(device)} in round {round}. Such a device is faulty or lies, "
+        "and steers the server: look at it, or go on without it.",
+        {"devices": who, "rounds": rounds, "lowest": lowest},
+        advice.robust(run),
     )
 
 
-def kept_or_not(run: Run) -> dict[int, list[bool]]:
-    """Return by device, of each of its rounds, whether it was kept; empty where the method keeps all."""
-    found: dict[int, list[bool]] = {}
-    for record in run.records:
-        for device in record.present if record.selection is not None else ():
-            assert record.selection is not None
-            found.setdefault(device, []).append(device in record.selection.kept)
-    return dict(sorted(found.items()))
+def skipped(run: Run) -> Finding | None:
+    """Count the devices that were skipped because their numbers were not finite or far from the others'."""
+    rounds = [record for record in run.records if record.skipped]
+    if not rounds:
+        return None
+    counts = Counter(device for record in rounds for device in record.skipped)
+    who = sorted(counts, key=lambda d: (-counts[d], d))
+    nobody = [record.round for record in rounds if not record.present - set(record.skipped)]
+    last = run.records[-1]
+    few = len(counts) <= max(1, FEW_DEVICES * len(last.present))
+    bad = bool(nobody or last.skipped) or len(rounds) > OFTEN * len(run.records)
+    text = f"In {len(rounds)} of {len(run.records)} rounds, first in round {rounds[0].round}, "
+    text += listed([f"{run.who(device)} ({counts[device]} times)" for device in who])
+    text += f" did not count: {why_skipped(rounds[0])}."
+    if nobody:
+        text += f" In round {nobody[0]} no device was left."
+    if last.skipped and not run.finished:
+        text += f" The run ends with it, in round {last.round} of {run.total_rounds}."
+    if few:
+        text += " It is the same few each time: look at their inputs and at what they send."
+    return Finding(
+        "skipped-devices",
+        Severity.TROUBLE if bad else Severity.WATCH,
+        "Devices were skipped for their numbers",
+        text,
+        {"rounds": len(rounds), "first": rounds[0].round, "by_device": dict(sorted(counts.items()))},
+        advice.robust(run) if few and not nobody else advice.slower(run),
+        breaks=bool(nobody),
+    )
 
 
-def kept_shares(run: Run) -> dict[int, float]:
-    """Return in which share of its rounds each device was kept."""
-    return {device: statistics.mean(kept) for device, kept in kept_or_not(run).items()}
-
-
-def longest_streak(kept: Sequence[bool]) -> int:
-    """Return the most rounds running in which a device was not kept."""
-    longest = current = 0
-    for one in kept:
-        current = 0 if one else current + 1
-        longest = max(longest, current)
-    return longest
-
-
-def starved_classes(run: Run, shares: Mapping[int, float]) -> dict[int, float]:
-    """Return the classes of which much less gets into the server's updates than of others, and how much.
-
-    Every device sends as many samples a round, so class c arrives from device i in proportion to p_i(c).
-    """
-    if run.labels is None:
-        return {}
-    own = run.labels.proportions[list(shares)]
-    total = own.sum(axis=0)
-    used = (own * np.array(list(shares.values()))[:, None]).sum(axis=0)
-    reached = np.divide(used, total, out=np.full_like(total, np.inf), where=total > 0)
-    limit = STARVED * statistics.mean(shares.values())
-    return {int(c): float(reached[c]) for c in np.argsort(reached) if reached[c] < limit}
+def why_skipped(record: RoundRecord) -> str:
+    """Return why the first device of a round was skipped."""
+    return record.reasons.get(record.skipped[0], NOT_FINITE)  # which older versions did not record
 
 
 def away(run: Run) -> Finding | None:
@@ -121,16 +99,16 @@ def away(run: Run) -> Finding | None:
     often = [device for device, share in shares.items() if share >= OFTEN_AWAY or device in gone]
     if not often:
         return None
-    each = listed([f"device {run.who(d)} ({percent(shares[d])} of its rounds)" for d in often])
+    each = listed([f"{run.who(d)} ({percent(shares[d])} of its rounds)" for d in often])
     text = f"Rounds were closed without {each}."
     if gone:
-        text += f" Not there at the end: {listed([run.who(device) for device in gone])}."
+        text += f" Not there at the end: {run.who(*gone)}."
     if run.labels is not None and often[-1] < len(run.labels.counts):
         counts = run.labels.counts
         share = counts[often].sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
         held = [run.class_name(int(c)) for c in np.flatnonzero(share >= HELD)]
         if held:
-            text += f" Most of what there is of {counted('class', held)} is theirs."
+            text += f" Most of what there is of {classes(held)} is theirs."
     text += " Look at their logs; `closing: all` waits for everybody."
     return Finding(
         "absent-devices",
@@ -139,3 +117,55 @@ def away(run: Run) -> Finding | None:
         text,
         {"absent_shares": shares, "gone": gone},
     )
+
+
+def excluded(run: Run) -> Finding | None:
+    """Look for devices that the method hardly ever keeps, and for classes that go with them."""
+    shares = kept_shares(run)
+    if not shares or len(run.records) < LEAST:
+        return None
+    share = statistics.mean(shares.values())
+    never = [d for d, kept in shares.items() if kept < NEVER]
+    starved = {run.class_name(c): reached for c, reached in starved_classes(run, shares).items()}
+    if share >= VERY_FEW and not never and not starved:
+        return None
+    text = f"A device is kept in {percent(min(shares.values()))} to {percent(max(shares.values()))} of its "
+    text += f"rounds, {percent(share)} on average; what it sends in the others is thrown away."
+    if never:
+        text += f" Kept in hardly any round: {run.who(*never)}."
+    if starved:
+        each = [f"{name} ({percent(reached)})" for name, reached in starved.items()]
+        text += f" Of some classes much less arrives than of others: {listed(each)}."
+    return Finding(
+        "exclusion",
+        Severity.TROUBLE if share < VERY_FEW or never else Severity.WATCH,
+        "Some devices are left out too much",
+        text,
+        {"kept": share, "by_device": shares, "never": never, "starved": starved},
+        advice.keep_more(run),
+    )
+
+
+def kept_shares(run: Run) -> dict[int, float]:
+    """Return in which share of its rounds each device was kept; empty where the method keeps all."""
+    found: dict[int, list[bool]] = {}
+    for record in run.records:
+        for device in record.present if record.selection is not None else ():
+            assert record.selection is not None
+            found.setdefault(device, []).append(device in record.selection.kept)
+    return {device: statistics.mean(kept) for device, kept in sorted(found.items())}
+
+
+def starved_classes(run: Run, shares: Mapping[int, float]) -> dict[int, float]:
+    """Return the classes of which much less gets into the server's updates than of others, and how much.
+
+    Every device sends as many samples per round, so class c arrives from device i in proportion to p_i(c).
+    """
+    if run.labels is None:
+        return {}
+    own = run.labels.proportions[list(shares)]
+    total = own.sum(axis=0)
+    used = (own * np.array(list(shares.values()))[:, None]).sum(axis=0)
+    reached = np.divide(used, total, out=np.full_like(total, np.inf), where=total > 0)
+    limit = STARVED * statistics.mean(shares.values())
+    return {int(c): float(reached[c]) for c in np.argsort(reached) if reached[c] < limit}

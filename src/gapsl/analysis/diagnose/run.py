@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gapsl.analysis.diagnose.finding import listed
 from gapsl.analysis.labels import Labels, read_labels
 from gapsl.analysis.runs import planned_rounds, stored_settings
 from gapsl.common.errors import InputError
@@ -92,9 +93,11 @@ class Run:
         """The training loss by round, where any device had a finite one."""
         return {record.round: record.loss for record in self.records if record.loss is not None}
 
-    def who(self, device: int) -> str:
-        """Return a device's number, and its name if it has one."""
-        return f"{device} ({self.names[device]})" if device < len(self.names) else str(device)
+    def who(self, *devices: int) -> str:
+        """Return "device 3", "devices 3 and 5", or "camera-3 (device 2)" where devices have names."""
+        if all(device < len(self.names) for device in devices):
+            return listed([f"{self.names[device]} (device {device})" for device in devices])
+        return f"device{'' if len(devices) == 1 else 's'} {listed(devices)}"
 
     def class_name(self, index: int) -> str:
         """Return a class's name, its number where names are not known."""

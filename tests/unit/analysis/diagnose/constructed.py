@@ -33,6 +33,7 @@ SETTINGS: dict[str, Any] = {
     "calibration_for": "both",
     "balance": "none",
     "probes": 0,
+    "probe_steps": 0,
     "probe_pull": 0.03,
     "probe_leaders": 1.0,
     "device_optimizer": {"name": "sgd", "lr": 0.1, "clip": None, "schedule": "constant"},

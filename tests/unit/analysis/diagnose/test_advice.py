@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from constructed import GAPSL, ONE_CLASS_EACH, changed, healthy
+from constructed import GAPSL, ONE_CLASS_EACH, healthy
 
 from gapsl.analysis.diagnose import Advice, Run, advice
 from gapsl.run.config import make_config, merge, parse_assignment, preset
@@ -18,12 +18,8 @@ EVERY: dict[str, Callable[[Run], tuple[Advice, ...]]] = {
     "keep_more": advice.keep_more,
     "slower": advice.slower,
     "slower_devices": advice.slower_devices,
-    "faster": advice.faster,
     "clip": advice.clip,
-    "larger_batches": advice.larger_batches,
     "longer": advice.longer,
-    "evaluate_less": advice.evaluate_less,
-    "cheaper_penalty": advice.cheaper_penalty,
 }
 
 
@@ -36,31 +32,22 @@ def test_what_is_advised_can_be_set(name: str) -> None:
         assert len(piece.effect) <= 52, "with the longest setting it fills a line of 80 columns"
 
 
-def averaging(method: str) -> Run:
-    """A run that averages every 8 rounds."""
-    return changed(healthy(method=method), lambda r: {"averaged": r.round % 8 == 0})
-
-
-def test_averaging_less_can_be_set_where_there_is_an_interval() -> None:
-    (piece,) = advice.average_less(averaging("sfl"))
-    assert piece.name == "sfl.interval=16"
-    make_config(parse_assignment(piece.name))
-    assert advice.average_less(averaging("psl")) == ()
-
-
 def test_what_is_followed_already_is_not_advised() -> None:
     assert advice.slower_devices(healthy(method="frozen")) == ()
     assert [a.name for a in advice.other_methods(healthy(method="sfl"))] == ["method=frozen"]
     assert [a.name for a in advice.other_methods(healthy(method="frozen"))] == ["method=sfl"]
     assert advice.keep_more(healthy(method="gapsl", gapsl={**GAPSL, "exclusion": "none"})) == ()
-    assert advice.cheaper_penalty(healthy(method="gapsl", gapsl={**GAPSL, "penalty": "finite"})) == ()
-    assert [a.name for a in advice.faster(healthy(method="frozen"))] == ["server_optimizer.lr=1"]
+    assert [a.name for a in advice.rates(healthy(method="frozen"), 10)] == ["server_optimizer.lr=1"]
 
 
 def test_of_a_method_that_is_not_known_here_nothing_of_its_own_is_advised() -> None:
-    run = averaging("mine")
-    for find in (advice.keep_more, advice.cheaper_penalty, advice.average_less):
-        assert find(run) == ()
+    assert advice.keep_more(healthy(method="mine")) == ()
+
+
+def test_a_robust_step_is_advised_where_there_is_one_and_the_method_adds_devices_up() -> None:
+    found = [advice.robust(healthy(method=name, robust="none")) for name in ("psl", "gapsl", "sfl")]
+    assert [bool(one) for one in found] == [True, True, False]
+    assert advice.robust(healthy(method="psl", robust="median")) == advice.robust(healthy()) == ()
 
 
 def advised(**settings: Any) -> dict[str, Any]:
@@ -101,12 +88,8 @@ def test_nothing_of_the_preset_is_advised_that_a_run_would_refuse_or_not_use() -
     for settings in ({"norm": "batch"}, {"custom": {"dataset": "tuple"}}, {"custom": {"model": "Mine"}}):
         assert advised(**settings) == {k: v for k, v in advised().items() if not k.startswith("probe")}
     assert "device_optimizer" not in advised(device_optimizer={"name": "adamw", "lr": 1e-4})
-    losses = {"calibration": "prior", "calibration_for": "devices", "balance": "classes"}
-    for method in ("sfl", "vanilla"):
-        assert advised(method=method) == losses
-    assert advised(method="frozen") == {"balance": "classes"}
-    both = advised(method="frozen", calibration="prior")
-    assert both == {"calibration_for": "devices", "balance": "classes"}, "balance alone would be refused"
+    for method in ("sfl", "vanilla", "frozen"):
+        assert advised(method=method) == {}, "no device has a client-side model of its own that learns"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether a run learns: numbers that are not finite, gradients, loss, and accuracy over the rounds."""
+"""Whether a run learns: gradients, loss, and accuracy over the rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from constructed import ONE_CLASS_EACH, ROUNDS, changed, healthy, settings_of, with_accuracy
+from constructed import ONE_CLASS_EACH, changed, healthy, settings_of, with_accuracy
 
 from gapsl.analysis.diagnose import Run, Severity
 from gapsl.analysis.diagnose.learning import (
@@ -14,7 +14,6 @@ from gapsl.analysis.diagnose.learning import (
     ends,
     exploding,
     guessing,
-    not_finite,
     not_learning,
     rising_loss,
     still_rising,
@@ -32,49 +31,9 @@ def losing(loss: Callable[[int], float | None]) -> Run:
     return changed(healthy(), lambda r: {"loss": loss(r.round)})
 
 
-def skipping(*rounds: int, devices: tuple[int, ...] = (2,)) -> Run:
-    """A run in which these devices are skipped in these rounds."""
-    return changed(
-        healthy(),
-        lambda r: {
-            "skipped": devices if r.round in rounds else (),
-            "losses": {d: 1.0 for d in range(4) if r.round not in rounds or d not in devices},
-        },
-    )
-
-
 def test_the_ends_of_a_series_are_medians_of_a_fifth_each() -> None:
     assert ends([float(i) for i in range(20)]) == (1.5, 17.5)
     assert ends([1.0] * 9) is None
-
-
-def test_nobody_skipped_is_not_spoken_of() -> None:
-    assert not_finite(healthy()) is None
-
-
-def test_one_skip_long_ago_is_to_be_watched() -> None:
-    run = skipping(7)
-    found = not_finite(replace(run, records=(*run.records, *healthy().records * 3)))  # one of 160
-    assert found is not None
-    assert (found.severity, found.breaks) == (Severity.WATCH, False)
-    assert found.numbers == {"rounds": 1, "first": 7, "by_device": {2: 1}}
-
-
-def test_skips_in_many_rounds_or_in_the_last_are_trouble() -> None:
-    for run in (skipping(3, 4, 5), skipping(ROUNDS)):
-        found = not_finite(run)
-        assert found is not None
-        assert (found.severity, found.breaks) == (Severity.TROUBLE, False)
-        assert settings_of(found) == SLOWER + CLIP
-        assert "device 2" in found.text
-
-
-def test_a_round_with_nobody_left_breaks_the_run() -> None:
-    run = replace(skipping(ROUNDS, devices=(0, 1, 2, 3)), finished=False, total_rounds=100)
-    found = not_finite(run)
-    assert found is not None
-    assert found.breaks
-    assert "In round 40 no device was left. The run ends with it, in round 40 of 100." in found.text
 
 
 @pytest.mark.parametrize(
@@ -83,6 +42,8 @@ def test_a_round_with_nobody_left_breaks_the_run() -> None:
 )
 def test_gradients_that_grow_many_times(length: float, severity: Severity | None) -> None:
     run = changed(healthy(), lambda r: {"norms": dict.fromkeys(range(4), 1.0 if r.round <= 20 else length)})
+    assert exploding(run) is None, "90 % are right: gradients that are small at first are no mistake"
+    run = with_accuracy(run, GUESSED)
     found = exploding(run)
     assert (found.severity if found else None) == severity
     if found is not None:
@@ -96,7 +57,8 @@ def test_gradients_that_grow_many_times(length: float, severity: Severity | None
 
 def test_old_records_and_methods_that_send_no_gradients_back_have_no_norms() -> None:
     for missing in (None, {}):
-        assert exploding(changed(healthy(), lambda r, missing=missing: {"norms": missing})) is None
+        run = with_accuracy(healthy(), GUESSED)
+        assert exploding(changed(run, lambda r, missing=missing: {"norms": missing})) is None
 
 
 def test_a_loss_that_stays_where_it_began_wants_larger_steps() -> None:
@@ -154,7 +116,7 @@ def test_accuracy_at_chance_is_trouble() -> None:
     found = guessing(with_accuracy(healthy(ONE_CLASS_EACH), [0.28] * 8))
     assert found is not None
     assert (found.name, found.severity) == ("guessing", Severity.TROUBLE)
-    assert "28 % of the test set, guessing in 25 %" in found.text
+    assert "on the test set is 28 %, that of guessing 25 %" in found.text
     assert settings_of(found)[:2] == ["preset recommended", "device_optimizer.lr=0.01"]
     assert guessing(with_accuracy(healthy(), [0.3] * 8)) is None
 
@@ -177,8 +139,9 @@ def test_a_collapse_says_how_good_it_was_and_when() -> None:
     run = replace(with_accuracy(healthy(), [0.5, 0.7, 0.7, 0.6, 0.3, 0.25, 0.25, 0.25]), finished=False)
     found = not_learning(run)
     assert found is not None
-    assert (found.name, found.severity) == ("collapsed", Severity.TROUBLE)
-    assert "in round 10 it was 70 %" in found.text
+    assert (found.name, found.severity) == ("accuracy-fell", Severity.TROUBLE)
+    assert found.title == "Accuracy has collapsed to guessing"
+    assert "It was 67 % in round 20 and is 25 % now" in found.text
 
 
 def test_accuracy_that_was_better_before() -> None:
@@ -193,7 +156,7 @@ def test_accuracy_that_still_rises_wants_more_rounds() -> None:
     run = with_accuracy(healthy(), [0.3 + 0.02 * i for i in range(8)])
     found = still_rising(run)
     assert found is not None
-    assert (found.severity, settings_of(found)) == (Severity.WATCH, ["rounds=80"])
+    assert (found.severity, settings_of(found)) == (Severity.INFO, ["rounds=80"])
     going_on = still_rising(replace(run, finished=False))
     assert going_on is not None
     assert (going_on.severity, going_on.advice) == (Severity.INFO, ())

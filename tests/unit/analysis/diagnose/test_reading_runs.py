@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from constructed import evaluated, healthy, healthy_record
 
-from gapsl.analysis.diagnose.run import planned_rounds, read_labels
+from gapsl.analysis.labels import read_labels
+from gapsl.analysis.runs import planned_rounds
 from gapsl.data import Partition, load_source
 from gapsl.run.folder import RunFolder
 

@@ -11,7 +11,7 @@ from constructed import ONE_CLASS_EACH, aligned, changed, evaluated, healthy, wi
 from rich.cells import cell_len
 
 from gapsl.analysis.diagnose import Run, Severity, diagnose, things_to_try
-from gapsl.analysis.diagnose.display import machine_readable, short, whole
+from gapsl.analysis.diagnose.display import compared, machine_readable, whole
 from gapsl.common.files import plain
 
 
@@ -31,8 +31,10 @@ def sick() -> Run:
 
 
 def broken() -> Run:
-    """The same, with gradients that exploded."""
-    return changed(sick(), lambda r: {"norms": dict.fromkeys(range(4), 10.0**r.round)})
+    """The same, with gradients that exploded, and nothing learned."""
+    return changed(
+        with_accuracy(sick(), [0.26] * 8), lambda r: {"norms": dict.fromkeys(range(4), 10.0**r.round)}
+    )
 
 
 def printed(run: Run, width: int = 80) -> list[str]:
@@ -40,13 +42,26 @@ def printed(run: Run, width: int = 80) -> list[str]:
 
 
 def test_a_healthy_run_has_nothing_that_asks_for_anything() -> None:
-    findings = diagnose(healthy())
-    assert {finding.severity for finding in findings} == {Severity.INFO}
-    assert [finding.name for finding in findings] == ["angles", "label-skew", "time-and-traffic"]
-    lines = printed(healthy())
-    assert lines[0] == "healthy"
-    assert "What to try, one at a time" not in lines
+    assert diagnose(healthy()) == []
+    assert printed(healthy())[0] == "healthy"
+    assert len(printed(healthy())) == 2, "what was run, and not a word more"
     assert printed(replace(healthy(), finished=False))[0] == "healthy so far"
+
+
+@pytest.mark.parametrize("method", ["psl", "gapsl", "sfl", "frozen"])
+def test_a_run_that_learns_is_healthy_whatever_its_loss_gradients_angles_and_labels_are(method: str) -> None:
+    run = with_accuracy(healthy(ONE_CLASS_EACH, method=method), [0.3 + 0.05 * i for i in range(8)])
+    run = changed(
+        run,
+        lambda r: {
+            "loss": 2.0 + r.round / 10,
+            "norms": dict.fromkeys(range(4), 10.0 ** (r.round / 5)),
+            "angle_mean": 1.7,
+        },
+    )
+    assert [finding.name for finding in diagnose(run)] == ["label-skew", "still-rising"]
+    assert printed(run)[0] == "healthy"
+    assert "What to try, one at a time" not in printed(run)
 
 
 def test_the_worst_comes_first_and_every_finding_has_evidence_and_advice() -> None:
@@ -104,15 +119,35 @@ def test_lines_fit_the_terminal_and_80_columns(run: Run, width: int) -> None:
     assert not any(line.lstrip().startswith("%") for line in lines)
 
 
-def test_the_summary_line_counts_and_a_comparison_names_titles_only() -> None:
-    findings = diagnose(sick())
-    serious = [finding for finding in findings if finding.severity > Severity.INFO]
-    trouble = sum(finding.severity == Severity.TROUBLE for finding in serious)
-    summary = f"{len(serious)} things to look at ({trouble} trouble, {len(serious) - trouble} to watch)"
-    assert printed(sick())[0] == summary
-    lines = [line.plain for line in short(sick(), findings, "gapsl-seed0")]
-    assert lines[0] == f"gapsl-seed0: {summary}"
-    assert lines[1:] == [f"  {f.severity.word:<9}{f.title}" for f in serious]
+def test_the_summary_line_counts() -> None:
+    assert printed(sick())[0] == "3 things to look at (3 trouble)"
+    worse = evaluated(sick(), lambda e: {"device_accuracy": {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.3}})
+    assert printed(worse)[0] == "3 things to look at (2 trouble, 1 to watch)"
+
+
+def sentences(**runs: Run) -> list[str]:
+    """What is said of several runs, a sentence each."""
+    lines = [line.plain for line in compared({n: (run, diagnose(run)) for n, run in runs.items()}, 80)]
+    assert max(cell_len(line) for line in lines) <= 80
+    return " ".join(lines).replace(". ", ".\n").replace("  ", "").replace("  ", " ").splitlines()
+
+
+def test_several_runs_get_a_sentence_each_with_how_far_they_are_from_the_best_of_their_seed() -> None:
+    other = healthy(seed=1)
+    half = replace(with_accuracy(healthy(), [0.6] * 8), finished=False, total_rounds=100)
+    said = [" ".join(line.split()) for line in sentences(good=healthy(), ill=sick(), half=half, other=other)]
+    assert said[0] == "good: 40 rounds, accuracy 90 %, the best of its seed; healthy."
+    assert said[1].startswith("ill: 40 rounds, accuracy 50 %, 40 points below good; trouble: ")
+    assert said[1].endswith(" more.")
+    assert said[2] == (
+        "half: round 40 of 100, not finished, accuracy 60 %, 30 points below good; healthy so far."
+    )
+    assert said[3] == "other: 40 rounds, accuracy 90 %; healthy.", "nothing to compare it with"
+
+
+def test_runs_of_other_data_are_not_compared() -> None:
+    said = sentences(a=healthy(), b=with_accuracy(healthy(partition="dirichlet:0.1"), [0.5] * 8))
+    assert "below" not in " ".join(said) and "best" not in " ".join(said)
 
 
 def test_programs_get_the_same_as_strict_json() -> None:
