@@ -124,9 +124,9 @@ class DatasetSamples:
         _check_kind(inputs, f"item {index}")
         try:
             number = int(label)
-        except (TypeError, ValueError):
-            number = -1
-        if number != label:
+        except (TypeError, ValueError, RuntimeError):  # torch's, of several numbers in one label
+            number = None
+        if number is None or number != label:
             raise InputError(f"the label of item {index} is {label!r}; labels must be integers from 0 up")
         return inputs, number
 

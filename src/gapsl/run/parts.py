@@ -57,6 +57,11 @@ def take_source(config: Config, data: GivenData | None, progress: Progress | Non
     """Return the data of a run: what the caller brought, or what the configuration names."""
     if data is None:
         return load_data(config, progress)
+    if not isinstance(data, Source | tuple | list) or (not isinstance(data, Source) and len(data) != 2):
+        raise InputError(
+            "dataset must be a pair (train, test) of torch datasets; of one dataset make two with "
+            "torch.utils.data.random_split"
+        )
     return limited_to(config, data if isinstance(data, Source) else source_from(*data))
 
 
@@ -68,7 +73,12 @@ def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom"
     classes = tuple(map(str, names)) if names else tuple(str(i) for i in range(highest + 1))
     if len(ours) == 0:
         raise InputError("the training dataset is empty; give at least one sample a device")
-    channels = ours.read(torch.tensor([0])).shape[1]
+    first, *others = (tuple(s.read(torch.tensor([0])).shape[1:]) for s in (ours, theirs) if len(s))
+    if not first:
+        raise InputError("a sample is a single number; give tensors of shape (features,) or more")
+    if others and others != [first]:
+        raise InputError(f"training samples have shape {first}, test samples {others[0]}; make them agree")
+    channels = first[0]
     return Source(name, ours, theirs, classes, (0.0,) * channels, (1.0,) * channels)
 
 

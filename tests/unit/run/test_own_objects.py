@@ -140,3 +140,23 @@ def test_a_wrong_value_is_told_also_in_the_section_of_another_method():
 def test_central_refuses_a_feature_shift():
     with pytest.raises(gapsl.InputError, match=r"no device shifts it \(iid\+noise:0\.1\)"):
         gapsl.train(method="central", rounds=1, partition="iid+noise:0.1")
+
+
+PAIR = TABLE[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (PAIR, r"a pair \(train, test\).*random_split"),
+        ((PAIR,), r"a pair \(train, test\)"),
+        ((PAIR, PAIR, PAIR), r"a pair \(train, test\)"),
+        ((item for item in PAIR), r"a pair \(train, test\)"),
+        ((PAIR, TensorDataset(INPUTS[:, :5], LABELS)), r"have shape \(6,\), test samples \(5,\)"),
+        ((TensorDataset(INPUTS[:, 0], LABELS),) * 2, "a single number"),
+        ((TensorDataset(INPUTS, torch.eye(3)[LABELS]),) * 2, "labels must be integers"),
+    ],
+)
+def test_data_that_cannot_be_used_is_refused_in_a_sentence(data, why):
+    with pytest.raises(gapsl.InputError, match=why):
+        gapsl.train(**{**WORDS, "model": perceptron(), "rounds": 1, "dataset": data})
