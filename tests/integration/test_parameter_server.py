@@ -22,6 +22,7 @@ from torch import Tensor
 from gapsl.cli.join import join
 from gapsl.common.errors import InputError
 from gapsl.models.half import average
+from gapsl.network import serving
 from gapsl.network.device.join import credentials_at
 from gapsl.network.parameter_server import client as holder
 from gapsl.network.parameter_server import service as parameters
@@ -256,13 +257,14 @@ def test_names_are_part_of_what_a_half_may_have() -> None:
 def test_streams_that_say_nothing_are_ended_and_then_others_are_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parameters, "HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(serving, "HELLO_SECONDS", 0.5)
     with streams(place) as new:
         silent = [new() for _ in range(3 * parameters.MOST_VISITS + SPARE)]  # as many as there are threads
         visit = place.visit(0, half(0), {0: 1.0})
         assert_same(visit.end(), half(0))
         assert {one.code() for one in silent} == {grpc.StatusCode.CANCELLED}
-    assert "somebody: nothing has moved for 0.5 s, the link is ended" in place.said
+    told = [text for text in place.said if "is refused: the stream ended before its announce" in text]
+    assert len(told) == 1 and told[0].startswith("somebody at "), "and it is said once"
 
 
 def test_a_half_that_stops_arriving_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

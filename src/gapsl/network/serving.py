@@ -17,8 +17,8 @@ import grpc
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import OPTIONS, PROTOCOL
-from gapsl.network.protocol.errors import WireError
-from gapsl.network.protocol.framing import Stream, deserialize, serialize
+from gapsl.network.protocol.errors import RefusalLog, WireError
+from gapsl.network.protocol.framing import deserialize, serialize
 from gapsl.network.tls.credentials import check_address, choose_security, server_credentials
 
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
@@ -45,17 +45,6 @@ def server_security(
     return server_credentials(folder, name), Peers(folder).caller
 
 
-def opening(kind: type[Stream], stream: Iterator[bytes], name: str) -> Stream:
-    """Return the message that every stream begins with."""
-    try:
-        message = deserialize(kind, next(stream))
-    except (StopIteration, grpc.RpcError):
-        raise WireError(wire.MALFORMED, f"the stream ended before its {name}") from None
-    if isinstance(message, memoryview) or message.WhichOneof("message") != name:
-        raise WireError(wire.MALFORMED, f"a stream begins with {name}")
-    return message
-
-
 def check_protocol(protocol: int, version: str) -> None:
     """Refuse whoever speaks another protocol."""
     if protocol != PROTOCOL:
@@ -77,11 +66,6 @@ def listed(name: str, names: Sequence[str], identity: str | None) -> int:
             wire.NOT_LISTED, f"{name[:100]!r} is not a device of this run; list it with --names at the server"
         )
     return names.index(name)
-
-
-def somebody(context: grpc.ServicerContext) -> str:
-    """Return what a log calls whoever has not said its name: the host that it calls from."""
-    return f"somebody at {unquote(context.peer()).rpartition(':')[0]}"
 
 
 class OpenStreams:
@@ -128,6 +112,43 @@ def within(seconds: float, otherwise: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+class Door:
+    """Lets streams in that say in time who they are; whoever is refused hears why, and is in the log."""
+
+    def __init__(
+        self, hears: Any, first: str, says: Any, identify: Identify, tell: Callable[[str], None]
+    ) -> None:
+        self._hears, self._first, self._says = hears, first, says  # a stream's messages, and how it begins
+        self.identify, self._refusals, self.silent = identify, RefusalLog(tell), OpenStreams(MOST_SILENT)
+
+    def served(
+        self, stream: Iterator[bytes], context: grpc.ServicerContext, serve: Callable[[Any], Iterator[Any]]
+    ) -> Iterator[Any]:
+        """Yield what is said to a stream: what `serve` makes of its first message, or why it is refused."""
+        party: str | None = STRANGER
+        who = f"somebody at {unquote(context.peer()).rpartition(':')[0]}"
+        try:
+            party = self.identify(context)
+            with self.silent.of(party, context), within(HELLO_SECONDS, context.cancel):
+                opening = self._opening(stream)
+            who = repr(opening.name[:100])
+            yield from serve(opening)
+        except (WireError, InputError, Unavailable) as error:
+            self._refusals.refused(who, error)
+            reason = error.reason if isinstance(error, WireError) else wire.STOPPED
+            with self.silent.of(party, context), within(HELLO_SECONDS, context.cancel):
+                yield self._says(refusal=wire.Refusal(reason=reason, message=str(error)))
+
+    def _opening(self, stream: Iterator[bytes]) -> Any:
+        try:
+            message: Any = deserialize(self._hears, next(stream))
+        except (StopIteration, grpc.RpcError):
+            raise WireError(wire.MALFORMED, f"the stream ended before its {self._first}") from None
+        if isinstance(message, memoryview) or message.WhichOneof("message") != self._first:
+            raise WireError(wire.MALFORMED, f"a stream begins with {self._first}")
+        return getattr(message, self._first)
 
 
 class Serving:

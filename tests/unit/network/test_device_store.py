@@ -31,6 +31,14 @@ def store(tmp_path):
     return Store(tmp_path / "run" / "cam")
 
 
+def test_a_file_that_has_lost_its_digest_is_not_believed(store):
+    store.write(5, 1, state())
+    path = store.folder / "round-000005.safetensors"
+    path.write_bytes(path.read_bytes().replace(b"sha256", b"sha257"))
+    with pytest.raises(InputError, match="is damaged; delete it to go on from an older one"):
+        store.read(5, torch.device("cpu"))
+
+
 def test_a_device_that_has_stored_nothing_has_nothing_to_restore(store):
     assert store.stored() == []
 

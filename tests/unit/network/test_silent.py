@@ -69,7 +69,7 @@ def test_a_server_counts_a_stream_until_its_first_word_and_can_end_it_after():
 
     def words():
         for another in streams[1:]:  # which open while the first one says nothing
-            waiting.append(service._silent.of("cam", another))
+            waiting.append(service._door.silent.of("cam", another))
             waiting[-1].__enter__()
         counted.append(streams[0].ended)
         yield serialize(wire.FromDevice(hello=wire.Hello(protocol=1, name="cam")))

@@ -57,7 +57,7 @@ class Store:
 
     def read(self, round: int, where: torch.device) -> dict[str, Tensor]:
         """Read a stored round, and check that it is what was written."""
-        return read_tensors(self._rounds.path(round), where, way_out=OLDER)
+        return read_tensors(self._rounds.path(round), where, checked=True, way_out=OLDER)
 
     def kept(self, split: int, batch: int, given: Tensor | None) -> Tensor:
         """Return a batch of an evaluation set; the server sends it once, and it is kept."""

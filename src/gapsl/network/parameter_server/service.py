@@ -5,32 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import grpc
 from torch import Tensor
 
-from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.parameter_server.store import RESERVED, Transfer, Transfers
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS
 from gapsl.network.protocol.codec import DTYPES, LARGEST_RANK, describe
-from gapsl.network.protocol.errors import RefusalLog, WireError
+from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.framing import TensorSpec, framed, received
-from gapsl.network.serving import (
-    HELLO_SECONDS,
-    MOST_SILENT,
-    STRANGER,
-    Identify,
-    OpenStreams,
-    Serving,
-    check_protocol,
-    listed,
-    opening,
-    somebody,
-    within,
-)
+from gapsl.network.serving import Door, Identify, OpenStreams, Serving, check_protocol, listed, within
 
 MOST_TENSORS = 10_000
 LONGEST_NAME = 256
@@ -68,47 +56,30 @@ class Link:
         self.context.cancel()
 
 
-@dataclass(frozen=True)
 class ParameterService:
     """Serves the devices of any run that are listed."""
 
-    names: tuple[str, ...]
-    transfers: Transfers
-    largest: int  # bytes of a client-side model
-    identify: Identify = lambda context: None
-    tell: Callable[[str], None] = lambda text: None
-    visits: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_VISITS))  # one at a time in a run
-    silent: OpenStreams = field(default_factory=lambda: OpenStreams(MOST_SILENT))
-
-    @cached_property
-    def refusals(self) -> RefusalLog:
-        """Tells of visits that are refused."""
-        return RefusalLog(self.tell)
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        transfers: Transfers,
+        largest: int,
+        identify: Identify = lambda context: None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.names, self._transfers, self._tell = names, transfers, tell
+        self._largest = largest  # bytes of a client-side model
+        self._visits = OpenStreams(MOST_VISITS)  # one at a time in a run
+        self._door = Door(wire.FromParameterClient, "announce", wire.ToParameterClient, identify, tell)
 
     def share(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Take a device's client-side model, and give it the mean if it waits for it."""
-        link = Link(stream, context, self.tell, somebody(context))
-        party: str | None = STRANGER
-        try:
-            party = self.identify(context)
-            with self.silent.of(party, context):
-                heard = link.heard(HELLO_SECONDS)
-                announce = opening(wire.FromParameterClient, heard, "announce").announce
-            link.who = repr(announce.name[:100])
-            device, transfer = self._admitted(announce, context)
-            self.tell(f"{transfer}: {link.who} is here")
-            with self.visits.of(device, context, announce.run):
-                yield from self._visited(link, announce, transfer)
-        except (WireError, InputError, Unavailable) as error:
-            self.refusals.refused(link.who, error)
-            reason = error.reason if isinstance(error, WireError) else wire.STOPPED
-            with self.silent.of(party, context), link.moving(HELLO_SECONDS):
-                yield wire.ToParameterClient(refusal=wire.Refusal(reason=reason, message=str(error)))
+        return self._door.served(stream, context, partial(self._visited, stream, context))
 
     def _admitted(self, announce: wire.Announce, context: grpc.ServicerContext) -> tuple[int, Transfer]:
         """Return who comes, and for what; refuse whoever is not what it says."""
         check_protocol(announce.protocol, "")
-        device = listed(announce.name, self.names, self.identify(context))
+        device = listed(announce.name, self.names, self._door.identify(context))
         if device != announce.device:
             raise WireError(
                 wire.IDENTITY,
@@ -118,20 +89,25 @@ class ParameterService:
         strangers = [number for number in announce.weights if not 0 <= number < len(self.names)]
         if strangers:
             raise WireError(wire.MALFORMED, f"weights of devices {strangers[:5]}, which are not listed here")
-        return device, self.transfers.open(announce.run, announce.transfer, announce.weights)
+        return device, self._transfers.open(announce.run, announce.transfer, announce.weights)
 
-    def _visited(self, link: Link, announce: wire.Announce, transfer: Transfer) -> Iterator[Outgoing]:
-        if announce.device in announce.weights:
-            model = brought(link.heard(SILENCE_SECONDS), announce.tensors, self.largest)
-            self.transfers.add(transfer, announce.device, model)
-        mean = self.transfers.mean(transfer, link.context.is_active) if announce.fetch else {}
-        if mean is None:
-            return  # the one who waited has gone
-        for message in sent(mean):
-            with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
-                yield message
-        with link.moving(SILENCE_SECONDS):
-            yield wire.ToParameterClient(finished=wire.Finished(tensors=len(mean)))
+    def _visited(
+        self, stream: Iterator[bytes], context: grpc.ServicerContext, announce: wire.Announce
+    ) -> Iterator[Outgoing]:
+        link = Link(stream, context, self._tell, repr(announce.name[:100]))
+        device, transfer = self._admitted(announce, context)
+        self._tell(f"{transfer}: {link.who} is here")
+        with self._visits.of(device, context, announce.run):
+            if announce.device in announce.weights:
+                model = brought(link.heard(SILENCE_SECONDS), announce.tensors, self._largest)
+                self._transfers.add(transfer, announce.device, model)
+            mean = self._transfers.mean(transfer, context.is_active) if announce.fetch else {}
+            if mean is None:
+                return  # the one who waited has gone
+            finished = wire.ToParameterClient(finished=wire.Finished(tensors=len(mean)))
+            for message in chain(sent(mean), (finished,)):
+                with link.moving(SILENCE_SECONDS):  # which ends when gRPC has sent it and asks for the next
+                    yield message
 
 
 def brought(stream: Iterator[bytes], count: int, largest: int) -> dict[str, Tensor]:

@@ -98,12 +98,10 @@ class DeviceLink:
             first = self.pending[0]
             self.session.command(first.message, first.due, first.payload)
 
-    def answered(self, answer: Answered | None = None) -> PendingCommand:
+    def answered(self, answer: Answered | None = None) -> None:
         """Take note of an answer, and send what comes next."""
-        done = self.pending.popleft()
-        done.answer = answer
+        self.pending.popleft().answer = answer
         self.send()
-        return done
 
     def drop(self, keep: Callable[[PendingCommand], bool] = lambda command: False) -> None:
         """Wait for no answers any more, but for those to keep."""

@@ -11,20 +11,9 @@ from functools import partial
 import grpc
 
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.protocol.errors import RefusalLog, WireError
+from gapsl.network.protocol.errors import WireError
 from gapsl.network.server.session import Inbox, Outgoing, Session
-from gapsl.network.serving import (
-    HELLO_SECONDS,
-    MOST_SILENT,
-    STRANGER,
-    Identify,
-    OpenStreams,
-    check_protocol,
-    listed,
-    opening,
-    somebody,
-    within,
-)
+from gapsl.network.serving import Door, Identify, check_protocol, listed
 
 MOST_JOINS, JOINS_SECONDS = 20, 10.0  # a device that joins more often is told to wait
 
@@ -85,27 +74,19 @@ class Service:
         identify: Identify,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._roster, self._welcome, self._identify = roster, welcome, identify
-        self._refusals = RefusalLog(tell)
-        self._silent = OpenStreams(MOST_SILENT)
+        self._roster, self._welcome = roster, welcome
+        self._door = Door(wire.FromDevice, "hello", wire.ToDevice, identify, tell)
         self.finished = ""  # the last word to whoever comes when the run is over
 
     def join(self, stream: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Outgoing]:
         """Handle one stream from hello to goodbye."""
-        party: str | None = STRANGER
-        who = somebody(context)
-        try:
-            party = self._identify(context)
-            with self._silent.of(party, context), within(HELLO_SECONDS, context.cancel):
-                hello = opening(wire.FromDevice, stream, "hello").hello
-            who = repr(hello.name[:100])
-            session = self._roster.admit(hello, partial(self._identify, context))
-            session.cancel = context.cancel
-        except WireError as error:
-            self._refusals.refused(who, error)
-            with self._silent.of(party, context), within(HELLO_SECONDS, context.cancel):
-                yield wire.ToDevice(refusal=wire.Refusal(reason=error.reason, message=str(error)))
-            return
+        return self._door.served(stream, context, partial(self._joined, stream, context))
+
+    def _joined(
+        self, stream: Iterator[bytes], context: grpc.ServicerContext, hello: wire.Hello
+    ) -> Iterator[Outgoing]:
+        session = self._roster.admit(hello, partial(self._door.identify, context))
+        session.cancel = context.cancel
         if self.finished:
             session.finish(self.finished)
         reader = threading.Thread(
