@@ -245,6 +245,15 @@ def test_show_tells_of_a_run_that_is_not_finished_how_far_it_is_and_how_to_finis
     assert ended.code == 0, ended.stderr
     rounds = len(records_of(tmp_path / "half"))
     assert f"half is at round {rounds} of {rounds}; finish it with: gapsl resume" in ended.stdout
+    shutil.copytree(tmp_path / "half", tmp_path / "other")
+    shutil.copytree(undisturbed(), tmp_path / "broken")
+    (tmp_path / "broken" / "result.json").write_text("[]", encoding="utf-8")
+    ended = cli.run("show", tmp_path, "--plots", "--format", "csv")
+    assert ended.code == 0
+    assert len(ended.stdout.splitlines()) == 3, "a row per run, and not a word about pictures"
+    assert "not shown: broken: " in ended.stderr and "drawn: " in ended.stderr
+    ended = cli.run("show", tmp_path)
+    assert f"2 runs are not finished; finish them with: gapsl resume {tmp_path}" in ended.stdout
 
 
 def test_output_into_a_pipe_that_closes_early_is_no_error(tmp_path: Path) -> None:

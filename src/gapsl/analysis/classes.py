@@ -10,7 +10,7 @@ import numpy as np
 from gapsl.analysis.formats import Column, Table
 from gapsl.analysis.runs import RunSummary, grouped, varying
 from gapsl.analysis.statistics import deviation, mean
-from gapsl.analysis.tables import SPREAD, label, listed, percent, title
+from gapsl.analysis.tables import SPREAD, label, percent, seeds_text, title
 from gapsl.common.errors import InputError
 from gapsl.run.records import Evaluation
 
@@ -27,7 +27,7 @@ def classes_table(runs: Iterable[RunSummary]) -> Table:
         by_class = [group.values(partial(of_class, c)) for c in range(len(classes))]
         columns.append(Column(label(group, names), tuple(map(percent, by_class))))
         who = {"method": group.name, **{name: group.settings.get(name) for name in names}}
-        who |= {"seeds": listed(group.seeds), "state": group.runs[0].state}
+        who |= {"seeds": seeds_text(group.seeds), "state": group.runs[0].state}
         numbers += [
             {**who, "class": name, "accuracy": mean(values), "accuracy_sd": deviation(values)}
             for name, values in zip(classes, by_class, strict=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import InputError
 from gapsl.common.files import unwritable, write_json
+from gapsl.network.processes import PROCESSES
 from gapsl.run.config import Config, differing, preset, presets, sections
 from gapsl.run.folder import RunFolder
 
@@ -83,3 +86,19 @@ def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:
             "repeat the gapsl compare command it was started with"
         )
     return [found[name] for name in dict.fromkeys([*order, *found]) if name in found]
+
+
+def some_runs(folder: Path) -> list[RunFolder]:
+    """Return the run in a folder, or the runs as far as they are there; refuse a folder without any."""
+    if not os.path.lexists(folder):  # unlike a Path, it minds no name that is too long
+        raise InputError(f"there is no folder {folder}; check the path")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; give the folder of a run")
+    runs = runs_in(folder, complete=False)
+    if not runs:
+        fleet = (folder / PROCESSES).exists()
+        start = "start it with: gapsl fleet up" if fleet else "start one with: gapsl train"
+        raise InputError(
+            f"{folder} has no run in it (no config.yaml); {start} --out {shlex.quote(str(folder))}"
+        )
+    return runs

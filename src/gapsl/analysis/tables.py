@@ -72,7 +72,7 @@ def key_columns(groups: Sequence[Group], names: Sequence[str]) -> list[Column]:
         found[short(name)] = [value_text(group.settings.get(name)) for group in groups]
     if len({group.seeds for group in groups}) > 1:
         found["seeds" if any(len(group.seeds) > 1 for group in groups) else "seed"] = [
-            listed(group.seeds) for group in groups
+            seeds_text(group.seeds) for group in groups
         ]
     if not all(group.finished for group in groups):
         found["state"] = [group.runs[0].state for group in groups]
@@ -286,7 +286,7 @@ def value_text(value: object) -> str:
     )
 
 
-def listed(seeds: Sequence[int]) -> str:
+def seeds_text(seeds: Sequence[int]) -> str:
     """Return seeds with commas, or as a range where they follow each other."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}-{seeds[-1]}"

@@ -15,7 +15,7 @@ from gapsl.analysis.progress import Display
 from gapsl.cli import running
 from gapsl.cli.running import complain, output, say
 from gapsl.cli.settings import chosen_settings
-from gapsl.cli.show import show_runs
+from gapsl.cli.show import show
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
 
@@ -81,7 +81,7 @@ def report(done: Comparison, interrupt: Interrupt, *, plots: bool = False, plot_
     for name, failure in failed.items():
         complain(f"{name}: {failure.message}")
     if done.results:
-        show_runs(done.folder, plots=plots, plot_format=plot_format)
+        show(done.folder, plots=plots, plot_format=plot_format)
     if interrupt.asked:
         say(f"stopped; go on with: gapsl resume {done.folder}")
         raise typer.Exit(interrupt.exit_code)

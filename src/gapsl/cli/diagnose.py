@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gapsl.analysis.comparison_folder import runs_in
+from gapsl.analysis.comparison_folder import some_runs
 from gapsl.analysis.diagnose import Run, diagnose, read_run
 from gapsl.analysis.diagnose.display import compared, machine_readable, whole
 from gapsl.cli import running
@@ -26,7 +26,7 @@ def diagnose_runs(
     data_dir: running.DataDir = None,
 ) -> None:
     """Say what is going on in a run, finished or not, and what to try; of several runs in a sentence each."""
-    runs = found_runs(folder)
+    runs = some_runs(folder)
     several = runs[0].path != folder
     read = {run.path: read_if_possible(run, data_dir, tolerant=several) for run in runs}
     if as_json:
@@ -51,20 +51,6 @@ def diagnose_runs(
             say(f"{path.name}: {error}")
     if several:
         say(f"For more: gapsl diagnose {runs[0].path}")
-
-
-def found_runs(folder: Path) -> list[RunFolder]:
-    """Return the run in a folder, or the runs of a comparison, or say that there is none."""
-    if not folder.exists():
-        raise InputError(f"there is no folder {folder}; check the path")
-    if not folder.is_dir():
-        raise InputError(f"{folder} is a file; give the folder of a run")
-    runs = runs_in(folder, complete=False)
-    if not runs:
-        raise InputError(
-            f"{folder} has no run in it (no config.yaml); start one with: gapsl train --out {folder}"
-        )
-    return runs
 
 
 def read_if_possible(run: RunFolder, data_dir: str | None, *, tolerant: bool) -> Run | InputError:

@@ -13,7 +13,7 @@ from rich.table import Table
 from gapsl.cli import running
 from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output, say
-from gapsl.cli.show import show_runs
+from gapsl.cli.show import show
 from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
 from gapsl.network.processes import PARAMETERS, SERVER, Processes
@@ -76,7 +76,7 @@ def bring_up(
     chosen, network = served_settings(config, preset, words, {}, run)
     if RunFolder(run).result_file.exists():
         say(f"the run in {run} is finished; for another one choose another --out")
-        show_runs(run, plots=False)
+        show(run)
         if processes.running():
             again = f"gapsl fleet down --out {shlex.quote(str(out))}"
             say(f"{', '.join(processes.running())} still run; stop them with: {again}")

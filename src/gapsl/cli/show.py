@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from gapsl.analysis.classes import classes_table, confusion_tables
-from gapsl.analysis.comparison_folder import runs_in
+from gapsl.analysis.comparison_folder import some_runs
 from gapsl.analysis.formats import Table
 from gapsl.analysis.runs import RunSummary
 from gapsl.analysis.tables import as_json, participation, results_table
 from gapsl.cli import running
-from gapsl.cli.running import output, say
+from gapsl.cli.running import complain, errors, output, say
 from gapsl.common.errors import InputError
 from gapsl.common.files import plain
 from gapsl.network.processes import PROCESSES
@@ -54,10 +54,7 @@ def show(
     data_dir: running.DataDir = None,
 ) -> None:
     """Show runs as a table, a row per setting, and with --plots as pictures in the folder."""
-    found = runs_in(folder, complete=False)
-    if not found:
-        raise InputError(f"{folder} has no run in it; {how_to_start(folder)}")
-    runs = [RunSummary.read(run) for run in found]
+    runs = read_runs(folder)
     if format is Format.JSON:
         say(json.dumps(plain(as_json(runs, baseline)), indent=1, allow_nan=False))
     elif classes or confusion:
@@ -66,9 +63,28 @@ def show(
     else:
         print_tables([results_table(runs, baseline)], format)
         if format is Format.TABLE:
-            explain(found, runs)
+            explain(folder, runs)
     if plots:
-        draw(folder, runs, plot_format, data_dir)
+        from gapsl.analysis.plots import draw_runs  # an extra: imported only where it is asked for
+
+        tell = say if format is Format.TABLE else note  # so that a table in a file is a table
+        for line in draw_runs(folder, runs, plot_format.split(","), data_dir):
+            tell(line)
+
+
+def read_runs(folder: Path) -> list[RunSummary]:
+    """Read the runs in a folder; one of several that cannot be read keeps nobody from the others."""
+    found, runs = some_runs(folder), []
+    for run in found:
+        try:
+            runs.append(RunSummary.read(run))
+        except InputError as error:
+            if len(found) == 1:
+                raise
+            complain(f"not shown: {run.path.name}: {error}")
+    if not runs:
+        raise InputError(f"no run in {folder} can be read")
+    return runs
 
 
 def print_tables(tables: list[Table], format: Format = Format.TABLE) -> None:
@@ -82,14 +98,17 @@ def print_tables(tables: list[Table], format: Format = Format.TABLE) -> None:
     say("\n\n".join(printed[format](table) for table in tables))
 
 
-def explain(found: list[RunFolder], runs: list[RunSummary]) -> None:
-    """Say how often a single run's devices were chosen, and how unfinished ones are finished."""
-    if len(found) == 1:
-        for line in participation(list(found[0].records())):
+def explain(folder: Path, runs: list[RunSummary]) -> None:
+    """Say how often a single run's devices were chosen, and how what is not finished is finished."""
+    if len(runs) == 1 and runs[0].folder is not None:
+        for line in participation(list(runs[0].folder.records())):
             say(line)
-    for folder, run in zip(found, runs, strict=True):
-        if run.final is None:
-            say(f"{folder.path.name} is at {run.state}; {how_to_finish(folder)}")
+    left = {run.folder: run.state for run in runs if run.folder is not None and run.final is None}
+    if len(left) > 1:
+        say(f"{len(left)} runs are not finished; finish them with: gapsl resume {shlex.quote(str(folder))}")
+        return
+    for run, state in left.items():
+        say(f"{run.path.name} is at {state}; {how_to_finish(run)}")
 
 
 def how_to_finish(run: RunFolder) -> str:
@@ -97,34 +116,13 @@ def how_to_finish(run: RunFolder) -> str:
     fleet = run.path.parent
     if run.network_file.exists() and (fleet / PROCESSES).exists():
         return f"finish it with: gapsl fleet up --out {shlex.quote(str(fleet))}"
-    return (
-        f"finish it with: {run.go_on}{', with its --listen and --certs' if run.network_file.exists() else ''}"
-    )
+    more = ", with its --listen and --certs" if run.network_file.exists() else ""
+    return f"finish it with: {run.go_on}{more}"
 
 
-def how_to_start(folder: Path) -> str:
-    """Return the command that makes a run in a folder that has none."""
-    if (folder / PROCESSES).exists():
-        return f"start it with: gapsl fleet up --out {shlex.quote(str(folder))}"
-    return f"start one with: gapsl train --out {shlex.quote(str(folder))}"
-
-
-def show_runs(folder: Path, *, plots: bool, plot_format: str = "png", data_dir: str | None = None) -> None:
-    """Print the table of a folder's runs, and draw them if asked."""
-    found = runs_in(folder, complete=False)
-    runs = [RunSummary.read(run) for run in found]
-    print_tables([results_table(runs)])
-    explain(found, runs)
-    if plots:
-        draw(folder, runs, plot_format, data_dir)
-
-
-def draw(folder: Path, runs: list[RunSummary], plot_format: str, data_dir: str | None) -> None:
-    """Draw runs into their folder, and say what could not be drawn."""
-    from gapsl.analysis.plots import draw_runs  # an extra: imported only where it is asked for
-
-    for line in draw_runs(folder, runs, plot_format.split(","), data_dir):
-        say(line)
+def note(text: str) -> None:
+    """Print a line beside a table that goes to a file."""
+    errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_results(results: list[RunResult]) -> None:
