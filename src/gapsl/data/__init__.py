@@ -7,10 +7,9 @@ from gapsl.data.batches import Batches
 from gapsl.data.download import Places
 from gapsl.data.partition import Partition, load_partition, make_partition
 from gapsl.data.samples import ArraySamples, DatasetSamples, Samples, Source
-from gapsl.data.shift import Shift
 from gapsl.data.show import render_counts
 from gapsl.data.sources import SOURCES, load_source
-from gapsl.data.transform import make_evaluation_transform, make_transform
+from gapsl.data.transform import Shift, make_evaluation_transform, make_transform
 
 __all__ = [
     "SOURCES",

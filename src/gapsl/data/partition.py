@@ -18,7 +18,7 @@ from gapsl.common.files import write_text
 from gapsl.common.registry import nearest
 from gapsl.common.streams import numpy_stream
 from gapsl.data.partitioners import PARTITIONERS, Ints, interleave
-from gapsl.data.shift import SHIFTS, Shift, make_shifts
+from gapsl.data.transform import SHIFTS, Shift, make_shifts
 
 SCHEMA = 1
 GRAMMAR = (
