@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # The same command on little data: later options win.
 SMALLER = {
-    "train": "--dataset digits --model mlp --rounds 3 --quiet",
+    "train": "--dataset digits --model mlp --epochs 1 --set norm=none --set test_samples=100 --quiet",
     "compare": "--model mlp --rounds 3 --quiet",
     "fleet": "--set model=mlp --set rounds=3",
 }
@@ -36,7 +36,8 @@ def run(arguments: list[str], folder: Path) -> str:
 
 def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> None:
     block = next(block for block in fenced(README, "sh") if "gapsl train" in block)
-    commands = [part.strip() for line in block.splitlines() for part in line.split("#")[0].split(";")]
+    lines = block.replace("\\\n", " ").splitlines()
+    commands = [part.strip() for line in lines for part in line.split("#")[0].split(";") if part.strip()]
     assert len(commands) >= 8
     assert commands.pop(0) == ". .venv/bin/activate"
     for command in commands:
