@@ -43,7 +43,7 @@ from gapsl.network.tls.certificates import (
 )
 from gapsl.network.tls.credentials import check_address, choose_security, is_loopback, rehearse
 from gapsl.network.tls.names import Files, authority_files, check_name, files_of, why_not_a_name
-from gapsl.network.tls.peers import Peers, Revoked, parse
+from gapsl.network.tls.peers import Peers, parse
 
 CA = new_ca()
 LONG_AGO = datetime.now(UTC) - timedelta(days=400)
@@ -263,7 +263,7 @@ def test_revoking_takes_back_every_certificate_of_a_name_and_of_no_other(authori
         old.append(authority_files(authority.folder, name).certificate.read_bytes())
     assert authority.revoke("cam") == 2
     assert authority.revoke("cam") == 0
-    revoked = Revoked(authority.folder / "revoked.pem")
+    revoked = Peers(authority.folder)
     assert [revoked.refuses(parse(pem)) for pem in old] == [True, True, False]
     authority.issue("cam", force=True)
     assert [one.revoked for one in authority.of("cam")] == [True, True, False]
@@ -518,7 +518,7 @@ def test_the_list_is_followed_and_never_goes_back(authority: Authority, ca: Pair
     der = x509.load_pem_x509_certificate(certificate.read_bytes()).public_bytes(serialization.Encoding.DER)
     path = authority.folder / "revoked.pem"
     before = path.read_bytes()
-    revoked = Revoked(path)
+    revoked = Peers(authority.folder)
     assert not revoked.refuses(parse(certificate.read_bytes()))
     authority.revoke("cam")
     assert revoked.refuses(parse(certificate.read_bytes()))

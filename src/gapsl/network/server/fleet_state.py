@@ -6,6 +6,7 @@ second attempt at a round differs from the first, so a state is known by its rou
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,14 +42,11 @@ class Generations:
 
     def restorable(self, stored: Iterable[wire.Stored]) -> set[int]:
         """Return the rounds that a device with these checkpoints can go back to; the start always is one."""
-        return {0, *(found.round for found in stored if self._has(found.round, found.generation))}
-
-    def _has(self, round: int, generation: int) -> bool:
-        known = [name for name, _ in self.begun]
-        if generation not in known:
-            return False
-        later = self.begun[known.index(generation) + 1 :]
-        return all(round <= begun for _, begun in later)
+        newest: dict[int, float] = {}  # of each generation, the last round that no later one went back behind
+        limit = math.inf
+        for generation, begun in reversed(self.begun):
+            newest[generation], limit = limit, min(limit, begun)
+        return {0, *(found.round for found in stored if 0 < found.round <= newest.get(found.generation, 0))}
 
 
 class KnownDevice(BaseModel):

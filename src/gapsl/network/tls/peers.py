@@ -29,56 +29,46 @@ log = logging.getLogger(__name__)
 AuthContext = Mapping[str, Sequence[bytes]]
 
 
-class Revoked:
-    """The revoked certificates, as the file says now: a running server follows it.
+class Peers:
+    """The devices that a server with this folder serves; it follows the list of the revoked while it runs.
 
     A list that cannot be read, is half copied or older than the one read before changes nothing: what is
     revoked stays revoked.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.exists():
-            raise InputError(f"there is no {path}; copy it from the authority's folder, as --pack does")
-        self._ca = read_certificate(path.with_name(CA))
+    def __init__(self, folder: Path) -> None:
+        self._ca, self._path = read_certificate(folder / CA), folder / REVOKED
+        if not self._path.exists():
+            raise InputError(f"there is no {self._path}; copy it from the authority's folder, as --pack does")
         self._seen = self._stamp()  # before reading, so that a change in between is read later
-        self._list = read_list(path, self._ca)
+        self._list = read_list(self._path, self._ca)
 
     def refuses(self, certificate: x509.Certificate) -> bool:
         """Say whether a certificate is revoked."""
-        self._follow()
+        stamp = self._stamp()
+        if stamp != self._seen:
+            self._seen = stamp
+            self._read_again()
         return certificate.serial_number in self._list.serials
 
-    def _follow(self) -> None:
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return
-        self._seen = stamp
+    def _read_again(self) -> None:
         try:
-            newer = read_list(self.path, self._ca)
+            newer = read_list(self._path, self._ca)
         except InputError as error:
             log.warning("%s; going on with the list read before", error)
             return
         if newer.number < self._list.number:
-            log.warning("%s is older than the list read before; going on with that", self.path)
+            log.warning("%s is older than the list read before; going on with that", self._path)
             return
         self._list = newer
-        log.info("%s was read again: %d revoked certificates", self.path, len(newer.serials))
+        log.info("%s was read again: %d revoked certificates", self._path, len(newer.serials))
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            found = self.path.stat()
+            found = self._path.stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-class Peers:
-    """The devices that a server with this folder serves."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ca = read_certificate(folder / CA)
-        self.revoked = Revoked(folder / REVOKED)
 
     def caller(self, context: grpc.ServicerContext) -> str:
         """Return the name of the device that calls."""
@@ -107,7 +97,7 @@ class Peers:
                 f"the certificate of {name} is valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, the server's "
                 f"clock says {now:%Y-%m-%d}; set the clock, or renew it: gapsl certs device {name} --force",
             )
-        if self.revoked.refuses(certificate):
+        if self.refuses(certificate):
             raise WireError(
                 wire.IDENTITY, f"the certificate of {name} is revoked; issue a new one to let {name} in again"
             )
