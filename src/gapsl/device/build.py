@@ -36,8 +36,7 @@ from gapsl.device.faults import Faults, FaultyDevice
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
 from gapsl.models.cut import behead, normalise_at_cut
-from gapsl.models.half import Half
-from gapsl.models.optimizer import OptimizerConfig
+from gapsl.models.half import make_half
 
 EVALUATION_BATCH = 256
 
@@ -152,11 +151,6 @@ def ends(config: DeviceConfig, source: Source, where: torch.device) -> tuple[nn.
     halves = normalised(named_model(config, source), config)
     head = behead(halves.server)[1] if config.labels == "device" else None
     return arranged(halves.device, config, where), None if head is None else arranged(head, config, where)
-
-
-def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
-    """Return a half with the optimizer its settings name."""
-    return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
 
 
 def make_device(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.settings import Settings
-from gapsl.models.optimizer import OptimizerConfig
+from gapsl.models.half import OptimizerConfig
 
 
 class DeviceConfig(Settings):

@@ -22,7 +22,6 @@ from gapsl.device.build import (
     batched,
     compute_device,
     make_device,
-    make_half,
     make_probes,
     take_partition,
 )
@@ -37,6 +36,7 @@ from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.cut import behead
+from gapsl.models.half import make_half
 from gapsl.options.assemble import make_losses, with_options
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.options.losses import HeadLoss, check_loss

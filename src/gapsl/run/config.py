@@ -14,7 +14,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
 from gapsl.methods.base import Parameters, Strategy
 from gapsl.methods.registry import METHODS
-from gapsl.models.optimizer import OptimizerConfig
+from gapsl.models.half import OptimizerConfig
 from gapsl.options.settings import OptionSettings
 
 PRESETS = Path(__file__).parent / "presets"
