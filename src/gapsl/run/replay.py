@@ -12,7 +12,7 @@ from torch import nn
 
 from gapsl.common.errors import InputError
 from gapsl.data.download import Progress
-from gapsl.fleets.replay import ReplayFleet
+from gapsl.fleets.local import ReplayFleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
 from gapsl.run.api import compose, displayed

@@ -6,7 +6,7 @@ import pytest
 from quick import config_of, play_round, prepared
 
 from gapsl.fleets.base import FleetEvents
-from gapsl.fleets.replay import ReplayFleet
+from gapsl.fleets.local import ReplayFleet
 from gapsl.run.build import make_fleet, make_parts, make_training
 
 WORDS = {
