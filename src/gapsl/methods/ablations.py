@@ -84,8 +84,8 @@ class NonGda(Gapsl):
         self.spread = leader.spread
         found = everybody(self.select(round, gradients, leader))
         ids = [c.device for c in contributions]
-        members = [contributions[i] for i in leader.members]
-        self.update(round, self.mean(gradients, leader.members), members)
+        total = self.mean(gradients, leader.members) if self.estimates else leader.gradient
+        self.update(round, total, [contributions[i] for i in leader.members])
         replies = {c.device: self.reply(c.activation_gradient, c.device, ids) for c in contributions}
         selection = selection_of(leader, found, range(len(ids)), ids, weight=0.0)
         return Outcome(replies, losses_of(contributions), angles=leader.angles, selection=selection)

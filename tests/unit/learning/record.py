@@ -173,7 +173,8 @@ def summarise(final: FinalEvaluation, records: list[RoundRecord]) -> dict[str, l
     if records[0].selection is not None:
         for name in ("dispersion", "ratio", "threshold"):
             found[name] = [mean([getattr(r.selection, name) for r in records])]
-        found["cos"] = [mean([math.cos(r.selection.lead_angles[d]) for r in records]) for d in devices]
+        led = [r.selection.lead_angles for r in records]  # without a device that was an outlier: far off
+        found["cos"] = [mean([math.cos(a[d]) if d in a else math.inf for a in led]) for d in devices]
         found["kept"] = [sum(d in r.selection.kept for r in records) for d in devices]
         found["led"] = [sum(d in r.selection.leader for r in records) for d in devices]
     return found

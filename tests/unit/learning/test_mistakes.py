@@ -250,8 +250,8 @@ def devices_scaled_by_all_instead_of_the_kept(patch: Patch) -> None:
 def broadcast_scaled(patch: Patch) -> None:
     right = Epsl._through_mean
 
-    def through_mean(self, waiting, shared):
-        on_weights, broadcast = right(self, waiting, shared)
+    def through_mean(self, waiting, shared, mean_of):
+        on_weights, broadcast = right(self, waiting, shared, mean_of)
         return on_weights, broadcast / len(waiting)
 
     patch.setattr(Epsl, "_through_mean", through_mean)
@@ -260,8 +260,8 @@ def broadcast_scaled(patch: Patch) -> None:
 def averaged_rows_scaled_on_the_server(patch: Patch) -> None:
     right = Epsl._through_mean
 
-    def through_mean(self, waiting, shared):
-        on_weights, broadcast = right(self, waiting, shared)
+    def through_mean(self, waiting, shared, mean_of):
+        on_weights, broadcast = right(self, waiting, shared, mean_of)
         return on_weights / len(waiting), broadcast
 
     patch.setattr(Epsl, "_through_mean", through_mean)
