@@ -147,3 +147,26 @@ def test_records_are_strict_json_whatever_the_numbers(tmp_path):
     out = tmp_path / "run"
     run("gapsl", loss=failing({2}), out=out)
     assert "NaN" not in (out / "records.jsonl").read_text()
+
+
+@pytest.mark.parametrize("robust", ["none", "trimmed"])
+def test_a_run_with_outliers_is_resumed_to_the_same_weights(robust, tmp_path):
+    """One device's loss is far off in rounds 3 and 6, and lengths before the restart count after it."""
+
+    def far_off(calls):
+        def loss(logits, labels, device):
+            calls[device] = calls.get(device, 0) + logits.requires_grad
+            plain = cross_entropy(logits, labels, device)
+            return plain * 1e6 if device == BAD and calls[device] in (3, 6) else plain
+
+        return loss
+
+    listener, calls, words = Listener(), {}, {"rounds": 8, "devices": 5, "robust": robust}
+    whole = run(loss=far_off({}), listener=listener, **words)
+    assert [record.round for record in listener.records if record.skipped] == [3, 6]
+    assert "is usual" in listener.records[2].reasons[BAD]
+    rounds = iter(range(1, 99))
+    out = tmp_path / "run"
+    assert run(loss=far_off(calls), out=out, stop=lambda: next(rounds) >= 4, **words) is None
+    resumed = gapsl.resume(out, loss=far_off(dict.fromkeys(calls, 4)))
+    assert resumed.final.weights_sha256 == whole.final.weights_sha256
