@@ -20,6 +20,7 @@ from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.data import load_source
 from gapsl.fleets import remote
 from gapsl.network.device.device_data import DeviceData, load_device_data
+from gapsl.network.protocol import framing
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.server import dispatcher
 from gapsl.run.api import compose
@@ -238,10 +239,8 @@ def test_labels_that_stay_on_the_device_are_never_sent(
             heard.append(read(data))
         return message
 
-    from gapsl.network.protocol.framing import deserialize
-    from gapsl.network.server import session
-
-    monkeypatch.setattr(session, "deserialize", listened)
+    deserialize = framing.deserialize
+    monkeypatch.setattr(framing, "deserialize", listened)
     config = compose(words={**OWN, "dataset": DESCRIBED, "labels": "device"})
     devices = bringing(folders, tmp_path / "state")
     result = trained_over_loopback(config, tmp_path, network={"data": "own"}, devices=devices)

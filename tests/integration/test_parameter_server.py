@@ -24,7 +24,7 @@ from gapsl.common.errors import InputError
 from gapsl.models.half import average
 from gapsl.network import serving
 from gapsl.network.device.join import credentials_at
-from gapsl.network.parameter_server import client as holder
+from gapsl.network.parameter_server import client as parameter_client
 from gapsl.network.parameter_server import service as parameters
 from gapsl.network.parameter_server.client import ParameterClient, TurnedAway
 from gapsl.network.protocol import wire_pb2 as wire
@@ -351,7 +351,7 @@ def test_a_device_may_be_there_for_several_runs_but_not_for_any_number(place: Pl
 def test_a_device_that_cannot_share_its_half_says_why_at_once_and_then_from_time_to_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holder, "TELL_SECONDS", 2.0)
+    monkeypatch.setattr(parameter_client, "TELL_SECONDS", 2.0)
     address = f"localhost:{free_port()}"
     begun = time.monotonic()
     visit = Visit(address, 0, half(0), EQUAL, "run")
