@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from gapsl_reproduction.catalogue import EXPERIMENTS, GROUPS, Experiment, find
 from gapsl_reproduction.plan import wanted
 from gapsl_reproduction.progress import Pace, QueueProgress, time_left
 from gapsl_reproduction.queue import Queue, Standing
-from gapsl_reproduction.runs import RunSpec, Wanted
+from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.scales import SCALES, Scale, find_scale
 from gapsl_reproduction.store import Store
 
@@ -113,39 +114,18 @@ def reproduce(
     if work.exists() and not work.is_dir():
         raise InputError(f"--work {work} is a file; name a folder")
     with store.locked():
-        run(
-            experiments,
-            chosen,
-            store,
-            work,
-            workers=count,
-            keep=keep_runs,
-            retry_failed=retry_failed,
-            page=page,
-            quiet=quiet,
-        )
+        follow = partial(wanted, experiments, chosen, store.get)
+        pace = Pace(result for run in follow().runs if (result := store.get(run.key)) is not None)
+        progress = QueueProgress(output, pace, workers=count, quiet=quiet)
+        queue = Queue(follow, store, work, progress, keep=keep_runs, retry_failed=retry_failed)
+        run(queue, progress, store, count, quiet=quiet)
+        report(chosen, store, page, quiet=quiet)
+        if queue.errors:
+            raise typer.Exit(max(code if code in (2, 3, 4) else 1 for _, code, _ in queue.errors.values()))
 
 
-def run(
-    experiments: Sequence[Experiment],
-    scale: Scale,
-    store: Store,
-    work: Path,
-    *,
-    workers: int,
-    keep: bool,
-    retry_failed: bool,
-    page: Path,
-    quiet: bool,
-) -> None:
-    """Do what is wanted and not there, say how it went, and write what all of it shows."""
-
-    def plan() -> Wanted:
-        return wanted(experiments, scale, store.get)
-
-    pace = Pace(result for run in plan().runs if (result := store.get(run.key)) is not None)
-    progress = QueueProgress(output, pace, workers=workers, quiet=quiet)
-    queue = Queue(plan, store, work, progress, keep=keep, retry_failed=retry_failed)
+def run(queue: Queue, progress: QueueProgress, store: Store, workers: int, *, quiet: bool) -> None:
+    """Do what is wanted and not there, and say how it went."""
     check_data(queue.standing().waiting, quiet=quiet)
     with Interrupt(running.asked_to_stop) as interrupt:
         with progress:
@@ -155,9 +135,6 @@ def run(
         if interrupt.asked:
             output.print("stopped; repeat the command to go on", highlight=False)
             raise typer.Exit(interrupt.exit_code)
-        report(scale, store, page, quiet=quiet)
-        if queue.errors:
-            raise typer.Exit(max(code if code in (2, 3) else 1 for _, code, _ in queue.errors.values()))
 
 
 def page_of(scale: Scale, results: Path, *, usual: bool) -> Path:
