@@ -41,6 +41,7 @@ class Devices:
     ended: dict[str, str | GapslError] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     patience: Patience = QUICKLY
+    fresh: bool = False
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self, port: int, *names: str) -> None:
@@ -58,6 +59,7 @@ class Devices:
             load_data=lambda welcome: self.load_data(name, welcome),
             credentials=self.credentials(name),
             patience=self.patience,
+            fresh=self.fresh,
             tell=lambda text: self.said.append(f"{name}: {text}"),
         )
         try:
@@ -101,7 +103,7 @@ def trained_over_loopback(
 ) -> dict[str, Any]:
     """Serve a run in this thread, with devices beside it unless `started` brings its own."""
     devices = devices or Devices(folder / "state")
-    settings = make_network({"patience": 30, **(network or {})})
+    settings = make_network({"patience": 30, "closing": "all", **(network or {})})
     names = settings.device_names(config.devices)
     words = said if said is not None else []
     result = train_remotely(

@@ -21,7 +21,14 @@ from gapsl.run.api import compose
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
 from gapsl.run.replay import refuse_unrepeatable
-from gapsl.run.served_run import check_served, opened, refuse_plainer, served_settings, stored_network
+from gapsl.run.served_run import (
+    check_served,
+    opened,
+    refuse_plainer,
+    served_settings,
+    settled,
+    stored_network,
+)
 
 CONFIG = compose(words={**SMALL, "method": "psl"})
 
@@ -153,6 +160,32 @@ def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_pa
     served.devices.start(served.port, "device-1")  # with what it had
     assert served.result().final.weights_sha256 == gapsl.train(config).final.weights_sha256
     assert not any("the checkpoint of round 0" in text for text in served.said)
+
+
+def test_a_device_that_lost_its_state_begins_afresh_on_purpose_and_the_run_can_be_replayed(
+    tmp_path: Path,
+) -> None:
+    config = stopped_run(tmp_path)
+    afresh = Devices(tmp_path / "elsewhere", fresh=True)
+    served = Served(config, tmp_path)
+    served.devices.start(served.port, "device-0", "device-2")
+    afresh.start(served.port, "device-1")
+    result = served.result()
+    afresh.join()
+    assert "device-1 goes on from round 0 of its own, the run is at 3" in served.said
+    records = list(RunFolder(tmp_path / "run").records())
+    assert [record.round for record in records] == [1, 2, 3, 4, 5], "no round is lost"
+    assert records[3].events.restored_before == {1: 0}
+    assert result.final.weights_sha256 != gapsl.train(config).final.weights_sha256
+    assert gapsl.replay(tmp_path / "run").identical
+
+
+def test_with_data_of_their_own_devices_are_not_waited_for_without_end(tmp_path: Path) -> None:
+    assert settled(CONFIG, make_network({})).closing == "all"
+    assert settled(CONFIG, make_network({"data": "own"})).closing == "quorum:0.8"
+    assert settled(CONFIG, make_network({"data": "own", "closing": "all"})).closing == "all"
+    in_turn = compose(words={**SMALL, "method": "vanilla"})
+    assert settled(in_turn, make_network({"data": "own", "parameter_server": "a:1"})).closing == "all"
 
 
 def test_records_with_a_gap_are_not_gone_on_with(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from gapsl.network.device import join as network
 from gapsl.network.protocol.settings import check_names
 
 EPILOG = (
-    "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its half "
-    "in --state; started again with it, it goes on where it was."
+    "Example: gapsl join --server train.example.org:7443 --name camera-1 --certs camera-1. It keeps its "
+    "client-side model in --state; started again with it, it continues where it was."
 )
 
 
@@ -62,6 +62,10 @@ def join(
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds without a connection before it gives up.")
     ] = 3600,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="It has lost its state: begin from the start, in a run that goes on."),
+    ] = False,
     plugin: running.Plugins = None,
     log_format: networking.LogFormat = "text",
 ) -> None:
@@ -79,6 +83,7 @@ def join(
             certs=certs,
             insecure=insecure,
             patience=patience,
+            fresh=fresh,
             stop=lambda: interrupt.asked,
         )
     if not over:

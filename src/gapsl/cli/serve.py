@@ -28,7 +28,10 @@ def serve(
     names: networking.Names = None,
     closing: Annotated[
         str | None,
-        typer.Option(help="When a round closes: all (the default), fraction:SHARE or deadline:SECONDS."),
+        typer.Option(
+            help="When a round closes: all, quorum:SHARE, fraction:SHARE or deadline:SECONDS; "
+            "default: quorum:0.8 with devices' own data, else all."
+        ),
     ] = None,
     activations: Annotated[
         str | None, typer.Option(help="How activations are sent: none (the default), fp16, bf16 or int8.")

@@ -45,6 +45,7 @@ from gapsl.run.served_run import (
     refuse_incomplete,
     refuse_plainer,
     served_settings,
+    settled,
     was_secure,
     write_network,
 )
@@ -151,6 +152,7 @@ class Listening:
 
 def train_remotely(config: Config, network: Network, out: Path, listening: Listening) -> RunResult | None:
     """Train with devices somewhere else, from the newest checkpoint that all have; None if asked to stop."""
+    network = settled(config, network)
     check_served(config, network)
     folder = RunFolder(out)
     again = f"gapsl serve --out {shlex.quote(str(out))}"

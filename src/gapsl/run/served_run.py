@@ -13,7 +13,7 @@ import yaml
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.common.tensors import Rounds
-from gapsl.network.protocol.settings import Network, make_network
+from gapsl.network.protocol.settings import QUORUM, Network, make_network
 from gapsl.network.server.fleet_state import last_checkpoint_of
 from gapsl.network.tls.credentials import check_address
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
@@ -71,6 +71,19 @@ def served_settings(
                 "choose another --out for another run"
             )
     return compose(stored, words=incidental), now
+
+
+def settled(config: Config, network: Network) -> Network:
+    """Return the network with a policy: with devices' own data not everybody is waited for, if that goes."""
+    if network.closing != "auto":
+        return network
+    given = Circumstances(served=True, parameter_server=bool(network.parameter_server), waits_for_all=False)
+    closing = QUORUM if network.data == "own" else "all"
+    try:
+        refuse_incompatible(config.method, config, config.parameters(), given)
+    except InputError:
+        closing = "all"
+    return network.model_copy(update={"closing": closing})
 
 
 def check_served(config: Config, network: Network) -> None:

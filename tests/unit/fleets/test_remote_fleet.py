@@ -10,6 +10,7 @@ from gapsl.common.errors import Rewind, Stopped, Unavailable
 from gapsl.device.exchange import Exchange, Reply
 from gapsl.fleets.base import Away, FleetEvents
 from gapsl.fleets.remote import RemoteFleet
+from gapsl.network.protocol import settings
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.settings import parse_round_policy
@@ -163,6 +164,18 @@ def test_a_fraction_closes_without_the_rest_and_says_who_that_was():
     told = Told("fraction:0.5").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)})
+
+
+def test_a_quorum_waits_for_everybody_first_and_closes_without_the_late_when_it_knows_the_pace(monkeypatch):
+    monkeypatch.setattr(settings, "SOONEST", 0.05)
+    told = Told("quorum:0.5").begin()
+    for round in (1, 2, 3):
+        told.uploads(1, round)
+        told.uploads(0, round)
+        assert len(list(told.fleet.collect(round, ROUND))) == 2
+    told.uploads(1, 4)
+    assert [upload.device for upload in told.fleet.collect(4, ROUND)] == [1]
     assert told.fleet.drain_events() == FleetEvents(absent={0: (0,)})
 
 

@@ -1,6 +1,7 @@
 """When a round closes: each policy by its name, and what is said where there is no such policy."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,12 +9,12 @@ from gapsl.common.errors import InputError
 from gapsl.network.protocol.settings import RoundPolicy, parse_round_policy
 
 
-@pytest.mark.parametrize("text", ["all", "fraction:0.5", "deadline:3"])
+@pytest.mark.parametrize("text", ["all", "quorum:0.8", "fraction:0.5", "deadline:3"])
 def test_a_round_with_everybody_closes_at_once(text):
     assert parse_round_policy(text).closes(asked=4, arrived=4, seconds=0.0)
 
 
-@pytest.mark.parametrize("text", ["all", "fraction:0.01", "deadline:3"])
+@pytest.mark.parametrize("text", ["all", "quorum:0.01", "fraction:0.01", "deadline:3"])
 def test_a_round_with_nobody_never_closes(text):
     assert not parse_round_policy(text).closes(asked=4, arrived=0, seconds=1e9)
 
@@ -50,6 +51,19 @@ def test_a_deadline_may_wait_for_some_however_late_it_is():
     assert closing.closes(asked=1, arrived=1, seconds=0.0), "where fewer were asked, they are enough"
 
 
+def test_a_quorum_waits_for_everybody_up_to_three_times_the_usual():
+    closing = replace(parse_round_policy("quorum:0.8"), usual=2.0)
+    assert not closing.waits_for_all
+    assert not closing.closes(asked=10, arrived=9, seconds=5.9)
+    assert closing.closes(asked=10, arrived=8, seconds=6.0)
+    assert not closing.closes(asked=10, arrived=7, seconds=1e9), "fewer are no quorum"
+
+
+def test_a_quorum_waits_for_everybody_until_the_usual_pace_is_known_and_never_less_than_a_second():
+    assert not parse_round_policy("quorum:0.8").closes(asked=10, arrived=9, seconds=1e9)
+    assert replace(parse_round_policy("quorum:0.8"), usual=0.01).seconds == 1.0
+
+
 def test_time_alone_closes_under_a_deadline_only():
     assert parse_round_policy("deadline:3").seconds == 3.0
     assert parse_round_policy("all").seconds == parse_round_policy("fraction:0.5").seconds == math.inf
@@ -64,11 +78,13 @@ def test_the_default_waits_for_all():
     [
         "", "al", "all:3", "fraction", "fraction:", "fraction:0", "fraction:-1", "fraction:1.5",
         "fraction:nan", "fraction:half", "deadline", "deadline:0", "deadline:-3", "deadline:inf",
-        "deadline:nan", "deadline:3s", "quorum:2",
+        "deadline:nan", "deadline:3s", "quorum", "quorum:2", "quorum:0",
     ],
 )  # fmt: skip
 def test_what_is_no_policy_is_refused_with_what_may_be_written(text):
-    with pytest.raises(InputError, match=r"all, fraction:SHARE \(0 to 1\) or deadline:SECONDS") as refusal:
+    with pytest.raises(
+        InputError, match=r"all, quorum:SHARE, fraction:SHARE \(0 to 1\) or deadline:SECONDS"
+    ) as refusal:
         parse_round_policy(text)
     assert repr(text) in str(refusal.value)
 

@@ -24,6 +24,7 @@ from gapsl.network.protocol.channel import PROTOCOL, TRAINING, Backoff, open_cha
 from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import TensorSpec, received, serialize
 
+BEAT_SECONDS = 60.0  # between two signs of life in a device's log
 LAST_WORD_SECONDS = 2.0  # for the server to take a device's last word
 # Refusals that another attempt may not meet.
 PASSING = {wire.TWICE, wire.STOPPED, wire.LATE, wire.TOO_OFTEN, wire.EXPIRED}
@@ -55,6 +56,7 @@ class Agent:
         credentials: grpc.ChannelCredentials | None = None,
         credentials_for: Callable[[str], grpc.ChannelCredentials | None] | None = None,
         patience: Patience | None = None,
+        fresh: bool = False,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.address, self.name, self.state, self.tell = address, name, state, tell
@@ -62,7 +64,9 @@ class Agent:
         # The parameter server's address is the server's word: whether it is good, and with what, is not.
         self._credentials_for = credentials_for or (lambda address: credentials)
         self._patience = patience or Patience()
+        self._fresh = fresh
         self._member: Member | None = None
+        self._batches, self._beat = 0, time.monotonic()  # since the last sign of life, and when that was
         self._connected = False  # whether the server has let it in
         self._away = False  # whether a connection was lost, or could not be made
         self._seen = time.monotonic()  # when there was last a connection
@@ -142,7 +146,17 @@ class Agent:
                 raise WireError(wire.MALFORMED, f"{kind} before welcome")
             for answer in self._member.carry_out(command, tensor, connected):
                 outgoing.put(answer)
+            if kind == "forward":
+                self._batches += 1
+                self._show_life(self._member)
         raise WireError(wire.STOPPED, "the server closed the stream")
+
+    def _show_life(self, member: Member) -> None:
+        seconds = time.monotonic() - self._beat
+        if seconds >= BEAT_SECONDS:
+            pace = f"{self._batches} mini-batches in the last {seconds:.0f} s"
+            self.tell(f"round {member.position[0]}/{member.total_rounds}, {pace}")
+            self._batches, self._beat = 0, time.monotonic()
 
     def _welcomed(self, welcome: wire.Welcome) -> Member:
         # A server that was started again may name another parameter server: then all is built anew, as in
@@ -159,7 +173,8 @@ class Agent:
                 client = ParameterClient(self.name, address, self._credentials_for(address), self.tell)
             with COMPUTING:  # it makes a model, which draws from the generator that all share
                 data = self._load_data(welcome)
-            self._member = Member(data, store, welcome, client)
+            fresh = self._fresh and self._member is None
+            self._member = Member(data, store, welcome, client, fresh=fresh)
         return self._member
 
     def _announced(self, command: wire.ToDevice) -> tuple[wire.Tensor, TensorSpec] | None:

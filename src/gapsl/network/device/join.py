@@ -33,12 +33,14 @@ def join(
     certs: str | Path | None = None,
     insecure: bool = False,
     patience: float = 3600.0,
+    fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Take part in a run through broken links and restarts; True when it is over, False if `stop` ended it.
 
     A device keeps its client-side model in `state`; `data` are its own, where the run asks for them;
-    `parameter_server` is the only one that may see the model. After a stop the device goes on from what it
+    `parameter_server` is the only one that may see the model. With `fresh`, a device that has lost its state
+    begins from the start, however far the run is. After a stop the device goes on from what it
     stored, as if it were killed: its threads are left to the end of the process.
     """
     names = check_names((name,) if isinstance(name, str) else tuple(name))
@@ -62,6 +64,7 @@ def join(
                 credentials_at, name=one, certs=shown, insecure=insecure, pinned=parameter_server
             ),
             patience=Patience(whole=patience),
+            fresh=fresh,
             tell=partial(say, one),
         )
         for one in names

@@ -37,7 +37,11 @@ class Member:
         store: Store,
         welcome: wire.Welcome,
         client: ParameterClient | None = None,
+        *,
+        fresh: bool = False,
     ) -> None:
+        self.fresh = fresh  # it asks to begin from the start, however far the run is
+        self.total_rounds = 0  # not known before it begins
         self.data, self.store, self.welcome, self.parameter_client = data, store, welcome, client
         self.device: Device | None = None
         self.generation = 0
@@ -59,6 +63,7 @@ class Member:
                 turn=self.position[1],
                 waiting=self._sent is not None,
                 test_samples=self.data.test_samples,
+                fresh=self.fresh,
             )
         )
 
@@ -115,7 +120,8 @@ class Member:
             device = self.data.device(begin.total_rounds)
         if begin.round:
             device.load(self.store.read(begin.round, device.where))
-        self.device, self.generation = device, begin.generation
+        self.device, self.generation, self.fresh = device, begin.generation, False
+        self.total_rounds = begin.total_rounds
         self.position, self._sent = (begin.round, 0), None
         self.store.forget_after(begin.round)
         yield wire.FromDevice(done=wire.Done())

@@ -24,16 +24,20 @@ CODECS: Mapping[str, wire.Codec] = {
 COMPRESSIONS: Mapping[str, wire.Compression] = {"none": wire.UNCOMPRESSED, "zstd": wire.ZSTD}
 
 CodecName = Literal["none", "fp16", "bf16", "int8"]
-HOW = "all, fraction:SHARE (0 to 1) or deadline:SECONDS"
+HOW = "all, quorum:SHARE, fraction:SHARE (0 to 1) or deadline:SECONDS"
+QUORUM = "quorum:0.8"
+LATE = 3.0  # times what a round usually takes that a quorum waits for the others
+SOONEST = 1.0  # seconds that it waits in any case: no device is late because it was busy for a moment
 
 
 @dataclass(frozen=True)
 class RoundPolicy:
     """A policy; whatever it is, a round with everybody closes at once, and one with nobody never."""
 
-    name: Literal["all", "fraction", "deadline"] = "all"
+    name: Literal["all", "quorum", "fraction", "deadline"] = "all"
     argument: float = 1.0  # the share, or the seconds
     least: int = 1  # devices that a deadline waits for
+    usual: float = math.inf  # seconds in which a quorum was there lately; unknown: everybody is waited for
 
     @property
     def waits_for_all(self) -> bool:
@@ -43,14 +47,22 @@ class RoundPolicy:
     @property
     def seconds(self) -> float:
         """How long a round is open before time alone may close it."""
+        if self.name == "quorum":
+            return max(LATE * self.usual, SOONEST)
         return self.argument if self.name == "deadline" else math.inf
+
+    def is_quorum(self, asked: int, arrived: int) -> bool:
+        """Say whether so many of the devices are the share that a policy asks for."""
+        return arrived >= max(1, math.ceil(self.argument * asked - 1e-9))
 
     def closes(self, asked: int, arrived: int, seconds: float) -> bool:
         """Say whether a round of so many devices closes, with so many arrived after so long."""
         if arrived == asked:
             return True
         if self.name == "fraction":
-            return arrived >= max(1, math.ceil(self.argument * asked - 1e-9))
+            return self.is_quorum(asked, arrived)
+        if self.name == "quorum":
+            return seconds >= self.seconds and self.is_quorum(asked, arrived)
         return self.name == "deadline" and seconds >= self.argument and arrived >= min(self.least, asked)
 
 
@@ -63,6 +75,8 @@ def parse_round_policy(text: str, *, least: int = 1) -> RoundPolicy:
         raise InputError(f"closing {text!r}: {argument!r} is not a number; write {HOW}") from None
     if name == "all" and not argument:
         return RoundPolicy("all")
+    if name == "quorum" and argument and 0 < number <= 1:
+        return RoundPolicy("quorum", number)
     if name == "fraction" and argument and 0 < number <= 1:
         return RoundPolicy("fraction", number)
     if name == "deadline" and argument and 0 < number < math.inf:
@@ -77,7 +91,9 @@ class Network(Settings):
     data: Literal["shared", "own"] = Field(
         "shared", description="every device has its part of `dataset`, or brings its own with join --data"
     )
-    closing: str = Field("all", description=f"when a round closes: {HOW}")
+    closing: str = Field(
+        "auto", description=f"when a round closes: {HOW}; auto: {QUORUM} with devices' own data, else all"
+    )
     least: int = Field(1, ge=1, description="devices that a deadline waits for, however late it is")
     activations: CodecName = Field("none", description="how devices write activations")
     gradients: CodecName = Field("none", description="how the server writes gradients; of the short, bf16")
@@ -86,7 +102,9 @@ class Network(Settings):
     patience: float = Field(600, gt=0, description="seconds without any news before the server gives up")
 
     def round_policy(self) -> RoundPolicy:
-        """Return the policy by which rounds close."""
+        """Return the policy by which rounds close; `auto` is settled when a run begins."""
+        if self.closing == "auto":
+            return RoundPolicy("all")
         return parse_round_policy(self.closing, least=self.least)
 
     def device_names(self, count: int) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("samples", "label_counts", "batches_per_pass", "stored", "generation", "round", "turn", "waiting", "test_samples")
+    __slots__ = ("samples", "label_counts", "batches_per_pass", "stored", "generation", "round", "turn", "waiting", "test_samples", "fresh")
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LABEL_COUNTS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_PER_PASS_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class Ready(_message.Message):
     TURN_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     TEST_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     samples: int
     label_counts: _containers.RepeatedScalarFieldContainer[int]
     batches_per_pass: int
@@ -143,7 +144,8 @@ class Ready(_message.Message):
     turn: int
     waiting: bool
     test_samples: int
-    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Stored, _Mapping]]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ..., test_samples: _Optional[int] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, samples: _Optional[int] = ..., label_counts: _Optional[_Iterable[int]] = ..., batches_per_pass: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Stored, _Mapping]]] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., turn: _Optional[int] = ..., waiting: _Optional[bool] = ..., test_samples: _Optional[int] = ..., fresh: _Optional[bool] = ...) -> None: ...
 
 class Stored(_message.Message):
     __slots__ = ("round", "generation")

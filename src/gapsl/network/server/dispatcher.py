@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median
 
 from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
@@ -24,6 +26,7 @@ from gapsl.network.server.fleet_state import FleetState, Rollbacks, lacks_checkp
 from gapsl.network.server.service import Roster
 from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Joined, Left
 
+PACES_KNOWN, PACES_KEPT = 3, 20  # rounds after which the usual pace is known, and by which it is told
 SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
 
@@ -55,6 +58,7 @@ class Dispatcher:
         self.rollbacks = Rollbacks()
         self._open: tuple[int, int] | None = None  # the exchange that is open: round and turn
         self._uploads: deque[Answered] = deque()  # of the open exchange, not taken yet
+        self._paces: deque[float] = deque(maxlen=PACES_KEPT)  # seconds that rounds took lately
         self._training = False  # whether devices are in the present generation, or begin in it
 
     # --- beginning
@@ -68,21 +72,27 @@ class Dispatcher:
     def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
         """Return the newest of the server's rounds that everybody has who is waited for.
 
-        A device that lacks them all is refused, and waited for: with it the run would begin anew. Where the
-        run waits for all, the server stores a round when all devices have, so it had one of these: most
-        likely it was started with another folder.
+        A device that lacks them all is refused, and waited for: with it the run would begin anew. One that
+        asks for a fresh start is not counted. Where the run waits for all, the server stores a round when
+        all devices have, so it had one of these: most likely it was started with another folder.
         """
         self._training = False
         if not self.policy.waits_for_all:
             return max(rounds, default=None)
-        while lost := without_checkpoints(self._restorable(), rounds):
+        while lost := without_checkpoints(self._counted(rounds), rounds):
             for link in (self.links[device] for device in lost):
                 if link.session is not None:
                     self.tell(f"{link.name} is refused: it lacks the run's checkpoints")
                     link.session.refuse(lacks_checkpoints(rounds))
                     link.session = None
             self.step()
-        return max(set(rounds).intersection(*self._restorable().values()), default=None)
+        return max(set(rounds).intersection(*self._counted(rounds).values()), default=None)
+
+    def _counted(self, rounds: Collection[int]) -> dict[int, set[int]]:
+        """Return what devices can go back to, without those that have nothing and begin afresh."""
+        found = self._restorable()
+        fresh = {d for d, link in self.links.items() if link.ready is not None and link.ready.fresh}
+        return {d: has for d, has in found.items() if d not in fresh or has & set(rounds) - {0}}
 
     def begin(self, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
@@ -128,6 +138,7 @@ class Dispatcher:
         self.round, turn = message.forward.round, message.forward.turn
         self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
         opened, missing, asked = time.monotonic(), set(devices), set[int]()
+        quorum: float | None = None  # seconds until it was there
         while not self.policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
             for device in sorted(missing - asked):
                 if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
@@ -140,8 +151,13 @@ class Dispatcher:
                 event = self._uploads.popleft()
                 missing.discard(event.session.device)
                 self.arrived.add(event.session.device)
+                if quorum is None and self.policy.is_quorum(len(devices), len(self.arrived)):
+                    quorum = time.monotonic() - opened
                 yield event
         self._open = None
+        self._paces.append(quorum or time.monotonic() - opened)
+        if len(self._paces) >= PACES_KNOWN:
+            self.policy = replace(self.policy, usual=median(self._paces))
         for event in self._uploads:  # they came while another device was waited for
             self.links[event.session.device].inform(late(self.round, turn))
         self._uploads.clear()
@@ -274,7 +290,8 @@ class Dispatcher:
         """Let a device begin from the newest of its states that counts."""
         link, generation = self.links[device], self.state.generations.current
         round = max(found for found in self._restorable()[device] if found <= self.round)
-        if self.policy.waits_for_all and round != self.round:
+        fresh = link.ready is not None and link.ready.fresh
+        if self.policy.waits_for_all and round != self.round and not fresh:
             raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
         uploaded = self._has_uploaded(device)
         self.restarted |= {device} if uploaded else set()

@@ -220,7 +220,7 @@ def without_checkpoints(restorable: Mapping[int, set[int]], rounds: Collection[i
     """
     trained = set(rounds) - {0}
     has = {device: found & trained for device, found in restorable.items()}
-    if not trained or set.intersection(*has.values()):
+    if not trained or not has or set.intersection(*has.values()):
         return []
     without = [device for device, found in has.items() if not found]
     return without or [device for device, found in has.items() if max(trained) not in found]
@@ -232,6 +232,6 @@ def lacks_checkpoints(rounds: Collection[int]) -> WireError:
     return WireError(
         wire.OTHER_DATA,
         f"of the run's checkpoints (after round {known}) none that all have is in its folder; start it with "
-        "the --state that it had. If it was away while the run did not wait for it, serve with --closing "
-        "fraction:SHARE or deadline:SECONDS again; or start a new run",
+        "the --state that it had. If that is lost, let it begin from the start: gapsl join --fresh. If it "
+        "was away while the run did not wait for it, serve with the --closing of that time again",
     )
