@@ -12,6 +12,9 @@ import golden
 import pytest
 
 import gapsl
+from gapsl.analysis.diagnose import read_run
+from gapsl.analysis.diagnose.participation import kept_shares
+from gapsl.run.folder import RunFolder
 from gapsl.run.records import RunResult
 
 FINISHED, UNFINISHED = golden.FIXTURES / "finished", golden.FIXTURES / "unfinished"
@@ -51,20 +54,21 @@ def test_weights_are_loaded(run: Path) -> None:
 def test_a_finished_run_is_shown() -> None:
     shown = golden.gapsl("show", FINISHED)
     assert "digits, mlp, 3 devices, dirichlet:0.3, 8 rounds, seed 1" in shown
-    assert "gapsl 20.0 2.0 17.5 22.5 22.5 20.0 21.3" in " ".join(shown.split())
+    assert "GAPSL 20.0 2.0 17.5 22.5 22.5 20.0 21.3" in " ".join(shown.split())
     assert "leader % by device:  62  62  50" in shown
     assert "kept %   by device:  38  25  50" in shown
 
 
 def test_a_comparison_is_shown() -> None:
     shown = " ".join(golden.gapsl("show", COMPARISON).split())
-    assert "psl 12.5 3.5 7.5 15.0 15.0 15.0 8.1" in shown
-    assert "sfl 15.0 0.0 15.0 15.0 15.0 15.0 16.1" in shown
+    assert "PSL 12.5 3.5 7.5 15.0 15.0 15.0 8.1" in shown
+    assert "SFL 15.0 0.0 15.0 15.0 15.0 15.0 16.1" in shown
 
 
 def test_what_is_not_finished_is_said_to_be_so() -> None:
-    golden.gapsl("show", UNFINISHED, code=2)
-    golden.gapsl("show", NETWORK / "run", code=2)
+    for folder, state in ((UNFINISHED, "round 5 of 8"), (NETWORK / "run", "round 7 of 60")):
+        shown = golden.gapsl("show", folder)
+        assert f"{folder.name} is at {state}; finish it with: gapsl " in shown
 
 
 def diagnosed(folder: Path) -> list[dict[str, Any]]:
@@ -76,10 +80,10 @@ def diagnosed(folder: Path) -> list[dict[str, Any]]:
 def test_a_finished_run_is_diagnosed() -> None:
     (run,) = diagnosed(FINISHED)
     assert (run["method"], run["seed"], run["round"], run["finished"]) == ("gapsl", 1, 8, True)
-    assert [f["name"] for f in run["findings"] if f["severity"] == "watch"] == ["exclusion", "label-skew"]
-    (few,) = (f for f in run["findings"] if f["name"] == "exclusion")
-    assert few["numbers"]["kept"] == 1.125 / 3
-    assert few["numbers"]["by_device"] == {"0": 0.375, "1": 0.25, "2": 0.5}
+    (skew,) = run["findings"]
+    assert (skew["name"], skew["severity"]) == ("label-skew", "info")
+    assert len(skew["numbers"]["distances"]) == 3
+    assert kept_shares(read_run(RunFolder(FINISHED))) == {0: 0.375, 1: 0.25, 2: 0.5}
 
 
 @pytest.mark.parametrize(("folder", "round"), [(UNFINISHED, 5), (NETWORK / "run", 7)])
@@ -102,7 +106,7 @@ def test_finished_runs_stay_as_they_are(tmp_path: Path) -> None:
     shutil.copytree(COMPARISON, comparison)
     assert "finished already" in golden.gapsl("resume", run)
     assert gapsl.resume(run) == RunResult.from_dict(golden.result_of(FINISHED))
-    assert "sfl" in golden.gapsl("resume", comparison, "--quiet")
+    assert "SFL" in golden.gapsl("resume", comparison, "--quiet")
     for folder, before in ((run, FINISHED), (comparison, COMPARISON)):
         files = [file.relative_to(before) for file in before.rglob("*") if file.is_file()]
         assert all((folder / file).read_bytes() == (before / file).read_bytes() for file in files)
