@@ -73,14 +73,14 @@ def test_processes_without_the_right_certificate_end_in_words_and_the_run_as_wit
     with Fleet(cli, tmp_path, settings, parameters=True, certs=certs, patience=600) as fleet:
         fleet.start(SERVER, PARAMETERS, "device-0", "device-1")
         for name in ("device-0", "device-1"):
-            fleet.until(lambda name=name: f"{name} is here" in fleet.server.stderr, name)  # type: ignore[misc]
+            fleet.until(lambda name=name: f"{name} connected" in fleet.server.stderr, name)  # type: ignore[misc]
         for why, (name, brought) in visits.items():
             ended = attempt(fleet, name, brought)
             # Whoever sees no server it can talk to may try again later; who was refused may not.
             outage = any(words in why for words in ("not good here", "give yours", "connected already"))
             assert ended.code == (4 if outage else 2) and why in ended.stderr.splitlines()[-1], ended.stderr
             assert "Traceback" not in ended.stderr
-        assert "device-2 is here" not in fleet.server.stderr
+        assert "device-2 connected" not in fleet.server.stderr
         fleet.start("device-2")
         fleet.finish()
         assert weights_of(fleet.run) == fleet.undisturbed()

@@ -79,7 +79,7 @@ def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -
     cutter = Cutter(served.port)
     try:
         served.devices.start(cutter.port, "device-0", "device-1", "device-2")
-        wait_until(lambda: sum("is here" in said for said in served.said) >= 3, "all devices")
+        wait_until(lambda: sum("connected" in said for said in served.said) >= 3, "all devices")
         cuts = 0
         while served.running and cuts < 12:
             cutter.cut()

@@ -107,7 +107,7 @@ def test_where_all_are_waited_for_a_fault_changes_nothing(
     with Fleet(cli, tmp_path, AVERAGING if averages else WORDS, parameters=averages) as fleet:
         end_in_spite_of(fleet, fault, moment, place)
         if fault == "cut" and place != PARAMETERS:
-            assert fleet.server.stderr.count(f"{DEVICE} is here") == 2, "its link was cut, and it came back"
+            assert fleet.server.stderr.count(f"{DEVICE} connected") == 2, "its link was cut, and it came back"
         assert weights_of(fleet.run) == undisturbed(fleet)
 
 
@@ -118,7 +118,7 @@ def test_a_stall_that_outlives_its_links_changes_nothing(
 ) -> None:
     with Fleet(cli, tmp_path, WORDS) as fleet:
         end_in_spite_of(fleet, "stall", "mid-chunk", place, stall=DEAD)
-        assert fleet.server.stderr.count(f"{DEVICE} is here") == 2, "its link was found dead"
+        assert fleet.server.stderr.count(f"{DEVICE} connected") == 2, "its link was found dead"
         assert weights_of(fleet.run) == undisturbed(fleet)
 
 

@@ -262,7 +262,7 @@ def two_of_three(fleet: Fleet) -> Visitors:
     fleet.environments[SERVER] = {JOINS: "1000000"}  # or most would meet no more than that limit
     fleet.start(*(name for name in fleet.names if name != LAST))
     for name in fleet.joining[:2]:
-        fleet.until(lambda name=name: f"{name} is here" in fleet.server.stderr, f"{name} is there")  # type: ignore[misc]
+        fleet.until(lambda name=name: f"{name} connected" in fleet.server.stderr, f"{name} is there")  # type: ignore[misc]
     return Visitors(fleet.port, fleet.folder / "visitor")
 
 

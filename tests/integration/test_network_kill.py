@@ -39,7 +39,7 @@ def test_killed_at_their_worst_moments_all_end_with_the_same_weights(cli: Launch
         fleet.start(SERVER, "device-0")
         fleet.until(lambda: "welcome" in fleet.processes["device-0"].stderr, "device-0 builds its half")
         fleet.kill_and_start("device-0")
-        fleet.until(lambda: "is here" in fleet.server.stderr, "the server waits for the others")
+        fleet.until(lambda: "connected" in fleet.server.stderr, "the server waits for the others")
         fleet.arrange(SERVER, "kill@recorded:round=3")  # there is no checkpoint but the start
         fleet.kill_and_start(SERVER)
         fleet.arrange("device-1", "kill@checkpoint:round=5")

@@ -136,7 +136,7 @@ def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them
     with parameter_server(tmp_path / "halves", 3, **guarded.parameters()) as address:
         served = Served(config, tmp_path, network={"parameter_server": address}, **guarded.serving)
         guarded.devices.start(served.port, "device-0", "device-1")
-        wait_until(lambda: "device-0 is here" in served.said, "device-0 is there")
+        wait_until(lambda: "device-0 connected" in served.said, "device-0 is there")
 
         # The handshake refuses who has no certificate that is ours and valid.
         handshakes = {
@@ -263,7 +263,7 @@ def send_bad_frames(cli: Launcher, tmp_path: Path, how: settings) -> None:
         fleet.environments[SERVER] = {JOINS: "1000000"}  # or most frames would meet no more than that limit
         fleet.start(SERVER, "device-0", "device-1")
         for name in ("device-0", "device-1"):
-            fleet.until(lambda name=name: f"{name} is here" in fleet.server.stderr, name)  # type: ignore[misc]
+            fleet.until(lambda name=name: f"{name} connected" in fleet.server.stderr, name)  # type: ignore[misc]
         measured = sent_bad_frames(fleet, how)
         fleet.start("device-2")
         fleet.finish()

@@ -166,7 +166,7 @@ def test_whoever_comes_first_with_other_weights_does_not_keep_the_others_from_th
     place: Place,
 ) -> None:
     intruder = place.visit(2, half(9, width=7), {0: 1.0, 1: 1.0, 2: 1000.0})
-    wait_until(lambda: any("'device-2' is here" in line for line in place.said), "the intruder")
+    wait_until(lambda: any("'device-2' connected" in line for line in place.said), "the intruder")
     expected = average([half(0), half(1)], [1.0, 2.0])
     found = [place.visit(device, half(device), {0: 1.0, 1: 2.0}) for device in (0, 1)]
     for visit in found:
@@ -320,7 +320,7 @@ def test_waiting_for_others_is_no_silence(place: Place, monkeypatch: pytest.Monk
 
 
 def here(place: Place, device: int, times: int) -> Callable[[], bool]:
-    return lambda: sum(f"'device-{device}' is here" in line for line in place.said) == times
+    return lambda: sum(f"'device-{device}' connected" in line for line in place.said) == times
 
 
 def test_a_newer_visit_of_a_device_ends_the_older_one(place: Place) -> None:
@@ -388,7 +388,7 @@ def test_the_parameter_server_says_who_comes_for_what_and_when_a_mean_is_done(pl
         visit.end()
     place.visit(1, half(1), {1: 1.0, 9: 1.0}).end()
     assert sorted(place.said[:3]) == [
-        f"run run, transfer a-1-1: 'device-{device}' is here" for device in (0, 1, 2)
+        f"run run, transfer a-1-1: 'device-{device}' connected" for device in (0, 1, 2)
     ]
     assert place.said[3:] == [
         "run run, transfer a-1-1: the mean of 3 is done",

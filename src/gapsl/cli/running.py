@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -12,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from gapsl.common.errors import GapslError
+from gapsl.common.errors import GapslError, InputError
 from gapsl.common.plugins import use_plugins
 
 
@@ -27,6 +28,9 @@ class Terminal(Console):
 
 output = Terminal(emoji=False)  # "dirichlet:-1:" is not a thumb
 errors = Terminal(stderr=True, emoji=False)
+
+# Of a path that somebody named, wherever it is looked at first.
+UNUSABLE_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -109,6 +113,11 @@ def guarded(function: Function) -> Function:
         except GapslError as error:
             conclude(str(error), logging.ERROR)
             raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            if error.errno not in UNUSABLE_PATH:
+                raise
+            conclude(f"{error.filename}: {error.strerror}; check the path", logging.ERROR)
+            raise typer.Exit(InputError.exit_code) from None
         except KeyboardInterrupt:
             conclude("stopped at once; what goes on goes on from its last checkpoint", logging.INFO)
             raise typer.Exit(130) from None

@@ -77,7 +77,7 @@ class Recovery:
                 )
             reached = max(self._state.round, *stored, self._recorder.last_round())
             if reached > common or self._state.round != common:
-                back = f"going back from round {reached} to" if reached > common else "from"
+                back = f"rolling back from round {reached} to" if reached > common else "from"
                 self._recorder.warn(f"{why}: {back} the checkpoint of round {common}")
             try:
                 checkpoint = self._checkpoints.read(common)

@@ -93,7 +93,7 @@ def test_everybody_is_waited_for_at_the_start():
     told.joins(0)
     told.fleet.dispatcher.gather()
     assert set(told.fleet.devices) == {0, 1}
-    assert told.said == ["mic is here", "cam is here"]
+    assert told.said == ["mic connected", "cam connected"]
 
 
 def test_who_is_missing_is_said_and_waited_for_so_long(monkeypatch):
@@ -233,7 +233,7 @@ def test_a_device_without_its_memory_takes_all_back_where_all_are_waited_for():
     told = Told().begin()
     told.leaves(0)
     told.joins(0)
-    with pytest.raises(Rewind, match="cam has come back without what it had in memory"):
+    with pytest.raises(Rewind, match="cam restarted and lost what it had in memory"):
         list(told.fleet.collect(1, ROUND))
 
 

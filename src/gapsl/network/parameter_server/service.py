@@ -96,7 +96,7 @@ class ParameterService:
     ) -> Iterator[Outgoing]:
         link = Link(stream, context, self._tell, repr(announce.name[:100]))
         device, transfer = self._admitted(announce, context)
-        self._tell(f"{transfer}: {link.who} is here")
+        self._tell(f"{transfer}: {link.who} connected")
         with self._visits.of(device, context, announce.run):
             if announce.device in announce.weights:
                 model = brought(link.heard(SILENCE_SECONDS), announce.tensors, self._largest)

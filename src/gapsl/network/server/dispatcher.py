@@ -271,7 +271,7 @@ class Dispatcher:
             return False
         beginning = bool(link.pending) and link.pending[0].kind == "begin"
         link.session, link.ready, link.has = event.session, event.ready, set()
-        self.tell(f"{link.name} is here")
+        self.tell(f"{link.name} connected")
         self._drop_unneeded(link)  # its old link may have ended unnoticed
         if beginning:
             link.drop(keep=lambda command: command.kind != "begin")
@@ -282,7 +282,7 @@ class Dispatcher:
             return True
         if (self.policy.waits_for_all and not beginning) or any(command.needed for command in link.pending):
             link.drop()  # it was asked before it left: no answer is on its way
-            raise Rewind(f"{link.name} has come back without what it had in memory")
+            raise Rewind(f"{link.name} restarted and lost what it had in memory")
         self._begin(device)
         return True
 
