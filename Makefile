@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One thread a process: torch's threads spin at barriers when another process has the core.
+# One thread per process: torch's threads spin at barriers when another process has the core.
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
@@ -52,7 +52,7 @@ test-all: lint types  ## The same with the slow tests.
 
 soak: $(VENV)/.ready  ## A fleet of processes under kills, cuts, stalls, bad frames, 100 devices (an hour).
 	$(BIN)/pytest tests/integration/test_network_*.py tests/integration/test_parameter_server.py \
-	  tests/integration/test_mutual_tls.py -rs
+	  tests/integration/test_mutual_tls.py tests/integration/test_fuzz.py -rs
 
 benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
 	$(BIN)/python benchmarks/round.py
