@@ -177,7 +177,8 @@ def test_ctrl_c_before_the_workers_are_ready_is_not_shown_as_a_failure(cli: Laun
     assert "ended with code" not in ended.stderr
 
 
-def test_a_second_ctrl_c_stops_a_comparison_at_once(cli: Launcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_stops_a_comparison_at_once(cli: Launcher, tmp_path: Path, number: int) -> None:
     out = tmp_path / "comparison"
     folder = out / "psl-seed0"
     command = cli.start("compare", *TINY, "--rounds", "2000", "--methods", "psl", "--out", out)
@@ -185,11 +186,11 @@ def test_a_second_ctrl_c_stops_a_comparison_at_once(cli: Launcher, tmp_path: Pat
     (worker,) = workers_of(out)
     hold(worker)  # in mid-round
     before = rounds_done(folder)
-    command.signal(signal.SIGINT)
+    command.signal(number)
     assert command.until(lambda: "again" in command.stderr, "the answer to Ctrl-C"), command.stdout
-    command.signal(signal.SIGINT)
+    command.signal(number)
     ended = command.wait()
-    assert ended.code == 130
+    assert ended.code == 128 + number
     assert "Traceback" not in ended.stderr
     wait_until(lambda: workers_of(out) == [], "the end of the workers")
     assert rounds_done(folder) == before, "it finished the round first"

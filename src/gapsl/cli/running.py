@@ -6,6 +6,7 @@ import errno
 import functools
 import logging
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -118,9 +119,9 @@ def guarded(function: Function) -> Function:
                 raise
             conclude(f"{error.filename}: {error.strerror}; check the path", logging.ERROR)
             raise typer.Exit(InputError.exit_code) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             conclude("stopped at once; what goes on goes on from its last checkpoint", logging.INFO)
-            raise typer.Exit(130) from None
+            raise typer.Exit(128 + (error.args[0] if error.args else signal.SIGINT)) from None
 
     return wrapped  # type: ignore[return-value]
 

@@ -38,6 +38,6 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.signal = number
         self._on_first()
