@@ -13,7 +13,6 @@ from gapsl.analysis.diagnose.finding import Finding, Severity, classes, listed, 
 from gapsl.analysis.diagnose.learning import LEAST
 from gapsl.analysis.diagnose.run import Run
 from gapsl.methods.outliers import NOT_FINITE
-from gapsl.run.records import RoundRecord
 
 ROUNDING = 1e-6  # a cross-entropy of a sample that is sure may be computed as a little less than zero
 FEW_DEVICES = 0.2  # of the fleet: so few are the fault, more of them suffer from one
@@ -63,9 +62,11 @@ def skipped(run: Run) -> Finding | None:
     last = run.records[-1]
     few = len(counts) <= max(1, FEW_DEVICES * len(last.present))
     bad = bool(nobody or last.skipped) or len(rounds) > OFTEN * len(run.records)
-    text = f"In {len(rounds)} of {len(run.records)} rounds, first in round {rounds[0].round}, "
+    first, device = rounds[0], rounds[0].skipped[0]
+    why = first.reasons.get(device, NOT_FINITE)  # which older versions did not record
+    text = f"In {len(rounds)} of {len(run.records)} rounds "
     text += listed([f"{run.who(device)} ({counts[device]} times)" for device in who])
-    text += f" did not count: {why_skipped(rounds[0])}."
+    text += f" did not count, first {run.who(device)} in round {first.round}: {why}."
     if nobody:
         text += f" In round {nobody[0]} no device was left."
     if last.skipped and not run.finished:
@@ -77,15 +78,10 @@ def skipped(run: Run) -> Finding | None:
         Severity.TROUBLE if bad else Severity.WATCH,
         "Devices were skipped for their numbers",
         text,
-        {"rounds": len(rounds), "first": rounds[0].round, "by_device": dict(sorted(counts.items()))},
+        {"rounds": len(rounds), "first": first.round, "by_device": dict(sorted(counts.items()))},
         advice.robust(run) if few and not nobody else advice.slower(run),
         breaks=bool(nobody),
     )
-
-
-def why_skipped(record: RoundRecord) -> str:
-    """Return why the first device of a round was skipped."""
-    return record.reasons.get(record.skipped[0], NOT_FINITE)  # which older versions did not record
 
 
 def away(run: Run) -> Finding | None:

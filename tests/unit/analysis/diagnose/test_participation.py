@@ -97,10 +97,12 @@ def test_a_round_with_nobody_left_breaks_the_run() -> None:
 def test_why_a_device_was_skipped_is_told_where_it_is_recorded() -> None:
     run = skipping(3, 4, 5)
     plain = skipped(run)
-    assert plain is not None and "did not count: its loss or gradient is not finite." in plain.text
+    assert (
+        plain is not None and "first device 2 in round 3: its loss or gradient is not finite." in plain.text
+    )
     why = "its loss is 1e+30, where 2.3 is usual"
     told = skipped(changed(run, lambda r: {"reasons": {2: why} if r.skipped else {}}))
-    assert told is not None and f"did not count: {why}." in told.text
+    assert told is not None and f"did not count, first device 2 in round 3: {why}." in told.text
 
 
 # --- devices that a method leaves out
