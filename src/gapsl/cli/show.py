@@ -37,13 +37,11 @@ class Format(StrEnum):
 def show(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or one with several in it.")],
     format: Annotated[
-        Format, typer.Option(help="How to print; csv and json have all digits.")
+        Format, typer.Option(metavar="FORMAT", help="table, csv, latex, json or markdown.")
     ] = Format.TABLE,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            help="Row to compare with, seed by seed: psl, or psl,server_optimizer.lr=0.1. Default: the first."
-        ),
+        typer.Option(help="Row to compare with, seed by seed: psl, or psl,rounds=40. Default: the first."),
     ] = None,
     classes: Annotated[bool, typer.Option("--classes", help="Print the accuracy by class.")] = False,
     confusion: Annotated[
