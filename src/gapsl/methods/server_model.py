@@ -116,9 +116,9 @@ class ServerModel:
     def _safe(self, gradient: Tensor) -> bool:
         """Say whether a step cannot overflow, which is so in all but a diverging run."""
         weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.half.parameters])
-        (group,) = self.half.optimizer.param_groups
-        factor = max(1.0, group["lr"]) * max(1.0, group["weight_decay"])
-        return bool(factor * (length_of(gradient) + float(weights.max())) < SAFE)
+        groups = self.half.optimizer.param_groups
+        factors = [max(1.0, group["lr"]) * max(1.0, group.get("weight_decay", 0.0)) for group in groups]
+        return bool(max(factors) * (length_of(gradient) + float(weights.max())) < SAFE)
 
     def logits(self, upload: Upload) -> tuple[Tensor, Tensor, Statistics]:
         """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""
