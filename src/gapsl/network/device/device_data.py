@@ -73,13 +73,13 @@ class DeviceData:
 
     def _made(self, total_rounds: int) -> tuple[Device, DeviceInfo]:
         config = self.config
-        half, head = ends(config, self._source, self._where)
+        model, head = ends(config, self._source, self._where)
         return make_device(
             self._id,
             config,
             self._source,
             self._indices,
-            half,
+            model,
             total_rounds,
             self._where,
             probes=self._probes,
