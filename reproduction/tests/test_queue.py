@@ -24,7 +24,7 @@ TINY = {
     "dataset": "digits", "model": "mlp", "width": 0.25, "train_samples": 200, "test_samples": 50,
     "devices": 3, "rounds": 5, "batch_size": 8, "evaluate_every": 5, "method": "psl",
 }  # fmt: skip
-DIVERGES = {"server_optimizer": {"lr": 1e30}}
+DIVERGES = {"server_optimizer": {"lr": 1e9}}
 
 
 class Watching:
@@ -86,7 +86,7 @@ def test_one_worker_does_all_its_runs_as_if_each_were_alone_and_a_failure_is_a_r
     assert not queue.errors
     failed = place.store.get(bad.key)
     assert failed is not None
-    assert "no device has a finite loss" in failed["failed"]
+    assert "all devices were outliers" in failed["failed"]
     assert list(place.work.iterdir()) == []
     for run in (good, last):  # a run before it in the process, a failed one even, leaves no trace
         alone = gapsl.train(run.config, out=tmp_path / run.key)
