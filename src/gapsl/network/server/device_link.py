@@ -12,6 +12,7 @@ from enum import Enum, auto
 
 from gapsl.common.errors import Stopped, Unavailable
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.settings import RoundPolicy
 from gapsl.network.server.session import Answered, Event, ExpectedAnswer, Inbox, Session
 
@@ -113,6 +114,12 @@ class DeviceLink:
         """Send what needs no answer, if the device is there."""
         if self.session is not None:
             self.session.command(message, None, payload)
+
+    def refuse(self, error: WireError) -> None:
+        """End the device's stream, if it has one, and say why."""
+        if self.session is not None:
+            self.session.refuse(error)
+            self.session = None
 
     def came_back(self, uploaded: tuple[int, ...] | None = None) -> None:
         """Send again what a device that kept its memory may have missed.

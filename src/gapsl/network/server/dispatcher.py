@@ -79,20 +79,17 @@ class Dispatcher:
         self._training = False
         if not self.policy.waits_for_all:
             return max(rounds, default=None)
-        while lost := without_checkpoints(self._counted(rounds), rounds):
+
+        def counted() -> dict[int, set[int]]:
+            return self.state.counted({device: link.ready for device, link in self.links.items()}, rounds)
+
+        while lost := without_checkpoints(counted(), rounds):
             for link in (self.links[device] for device in lost):
                 if link.session is not None:
                     self.tell(f"{link.name} is refused: it lacks the run's checkpoints")
-                    link.session.refuse(lacks_checkpoints(rounds))
-                    link.session = None
+                    link.refuse(lacks_checkpoints(rounds))
             self.step()
-        return max(set(rounds).intersection(*self._counted(rounds).values()), default=None)
-
-    def _counted(self, rounds: Collection[int]) -> dict[int, set[int]]:
-        """Return what devices can go back to, without those that have nothing and begin afresh."""
-        found = self._restorable()
-        fresh = {d for d, link in self.links.items() if link.ready is not None and link.ready.fresh}
-        return {d: has for d, has in found.items() if d not in fresh or has & set(rounds) - {0}}
+        return max(set(rounds).intersection(*counted().values()), default=None)
 
     def begin(self, round: int) -> None:
         """Let every device begin from what it stored after a round, or from the last one before it."""
@@ -132,9 +129,9 @@ class Dispatcher:
         Devices whose certificate is not good any more are refused first.
         """
         for link in self.links.values():
-            if link.session is not None and (why := link.session.unwelcome()):
-                self.tell(f"{link.name} is refused: {why}")
-                link.session = None
+            if link.session is not None and (error := link.session.unwelcome()) is not None:
+                self.tell(f"{link.name} is refused: {error}")
+                link.refuse(error)
         self.round, turn = message.forward.round, message.forward.turn
         self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
         opened, missing, asked = time.monotonic(), set(devices), set[int]()
@@ -196,10 +193,9 @@ class Dispatcher:
 
     def wait(self, done: Callable[[], bool], until: float | None = None) -> bool:
         """Handle what happens until something is done; False: the time is up."""
-        while not done():
-            if not self.step(until):
-                return False
-        return True
+        while not (finished := done()) and self.step(until):
+            pass
+        return finished
 
     def step(self, until: float | None = None) -> bool:
         """Wait for something to happen, and do what has to follow; False: the time is up."""
@@ -211,17 +207,15 @@ class Dispatcher:
 
     def _soon(self, needed: bool) -> float | None:
         """Return when those who are not waited for have had time enough to answer."""
-        if needed or self.policy.waits_for_all:
-            return None
-        return time.monotonic() + max(self.policy.seconds, SLOW)
+        waits = needed or self.policy.waits_for_all
+        return None if waits else time.monotonic() + max(self.policy.seconds, SLOW)
 
     def _cut_off(self, device: int) -> None:
         """End the link of a device that is connected, but silent; if it lives it comes back."""
         link = self.links[device]
         link.drop()
         if link.session is not None:
-            link.session.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
-            link.session = None
+            link.refuse(WireError(wire.LATE, "no answer in time; nothing is lost, join again"))
             self.departures[device] += 1
             self.tell(f"{link.name} does not answer, and is not waited for")
 
@@ -273,8 +267,7 @@ class Dispatcher:
         link.session, link.ready, link.has = event.session, event.ready, set()
         self.tell(f"{link.name} connected")
         self._drop_unneeded(link)  # its old link may have ended unnoticed
-        if beginning:
-            link.drop(keep=lambda command: command.kind != "begin")
+        link.drop(keep=lambda command: command.kind != "begin")
         if not self._training:
             return True
         if event.ready.generation == self.state.generations.current and not beginning:
@@ -289,7 +282,7 @@ class Dispatcher:
     def _begin(self, device: int) -> None:
         """Let a device begin from the newest of its states that counts."""
         link, generation = self.links[device], self.state.generations.current
-        round = max(found for found in self._restorable()[device] if found <= self.round)
+        round = max(found for found in self.state.restorable(link.ready) if found <= self.round)
         fresh = link.ready is not None and link.ready.fresh
         if self.policy.waits_for_all and round != self.round and not fresh:
             raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
@@ -304,10 +297,3 @@ class Dispatcher:
     def _has_uploaded(self, device: int) -> bool:
         """Say whether a device's upload of the exchange is here, taken or not."""
         return device in self.arrived or any(event.session.device == device for event in self._uploads)
-
-    def _restorable(self) -> dict[int, set[int]]:
-        """Return the rounds that each device can go back to."""
-        return {
-            device: self.state.generations.restorable(link.ready.stored if link.ready is not None else ())
-            for device, link in self.links.items()
-        }

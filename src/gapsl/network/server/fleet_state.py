@@ -113,6 +113,20 @@ class FleetState:
         self._kept = True
         self._write()
 
+    def restorable(self, ready: wire.Ready | None) -> set[int]:
+        """Return the rounds that a device can go back to, by what it said when it joined."""
+        return self.generations.restorable(ready.stored if ready is not None else ())
+
+    def counted(
+        self, joined: Mapping[int, wire.Ready | None], rounds: Collection[int]
+    ) -> dict[int, set[int]]:
+        """Return what devices can go back to, without those that have nothing and begin afresh."""
+        found = {device: self.restorable(ready) for device, ready in joined.items()}
+        fresh = {device for device, ready in joined.items() if ready is not None and ready.fresh}
+        return {
+            device: has for device, has in found.items() if device not in fresh or has & set(rounds) - {0}
+        }
+
     def check(self, device: int, ready: wire.Ready, contract: TensorContract) -> None:
         """Refuse a device whose data cannot be, or are not those it had when the run began."""
         counts, classes = tuple(ready.label_counts), contract.classes

@@ -117,18 +117,14 @@ class Session:
         self._finished = True
         self._outgoing.put((None, (wire.ToDevice(goodbye=wire.Goodbye(reason=reason, finished=True)),)))
 
-    def unwelcome(self) -> str:
-        """Check who this is once more, and refuse it if its certificate has expired or was revoked since.
-
-        Returns why it is refused, nothing if it is not.
-        """
+    def unwelcome(self) -> WireError | None:
+        """Return why the device is to be refused, if its certificate has expired or was revoked since."""
         try:
             if self._identify() in (None, self.name):
-                return ""
-            raise WireError(wire.IDENTITY, f"the certificate is not that of {self.name!r}")
+                return None
+            return WireError(wire.IDENTITY, f"the certificate is not that of {self.name!r}")
         except WireError as error:
-            self.refuse(error)
-            return str(error)
+            return error
 
     def refuse(self, error: WireError) -> None:
         """End the stream and say why."""
