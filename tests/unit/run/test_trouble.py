@@ -8,6 +8,7 @@ from quick import QUICK
 import gapsl
 from gapsl.common.errors import TrainingStopped
 from gapsl.methods.server_model import cross_entropy
+from gapsl.run.metrics import Metrics
 
 BAD = 1
 
@@ -170,3 +171,13 @@ def test_a_run_with_outliers_is_resumed_to_the_same_weights(robust, tmp_path):
     assert run(loss=far_off(calls), out=out, stop=lambda: next(rounds) >= 4, **words) is None
     resumed = gapsl.resume(out, loss=far_off(dict.fromkeys(calls, 4)))
     assert resumed.final.weights_sha256 == whole.final.weights_sha256
+
+
+def test_metrics_count_the_rounds_in_which_a_device_was_skipped():
+    metrics = Metrics(["a", "b", "c"], lambda: (), dict)
+    listener = Listener()
+    gapsl.train(observers=[listener, metrics], **QUICK, method="psl", loss=failing({2, 3}))
+    found = {
+        name: metrics.registry.get_sample_value("gapsl_skipped_total", {"device": name}) for name in "abc"
+    }
+    assert found == {"a": 0.0, "b": 2.0, "c": 0.0}
