@@ -54,7 +54,7 @@ class Angles:
 
     devices: Annotated[tuple[int, ...], "whose gradients, in ascending order"]
     above: Annotated[
-        tuple[tuple[float, ...], ...], "a row a device: its angles to the devices after it, in radians"
+        tuple[tuple[float, ...], ...], "a row per device: its angles to the devices after it, in radians"
     ]
 
     def matrix(self) -> list[list[float]]:
