@@ -19,3 +19,16 @@ class Losses(gapsl.Observer):
 
 
 gapsl.register_observer("losses", Losses)
+
+
+def main() -> None:
+    """Train with it from Python."""
+    result = gapsl.train(
+        method="psl", model="mlp", devices=4, rounds=20, observers=["losses"], out="runs/own-observer"
+    )
+    assert result is not None
+    print(f"psl: {100 * result.final.device_mean:.1f} %; losses: runs/own-observer/losses.csv")
+
+
+if __name__ == "__main__":
+    main()
