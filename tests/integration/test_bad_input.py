@@ -72,7 +72,7 @@ def assert_refused(ended: Ended, *words: str, code: int = 2) -> None:
         (["--set", "gapsl.k_min=0.9"], ["k_min (0.9)", "k_max (0.8)"]),
         (["--set", "gapsl.eta=.nan"], ["gapsl.eta"]),
         (["--set", "server_optimizer.lr=.inf"], ["server_optimizer.lr"]),
-        (["--set", "width=.inf"], ["width", "less than or equal to 64"]),
+        (["--set", "width=.inf"], ["width", "finite number"]),
         (["--cut", "9"], ["no cut 9", "1 to 2"]),
         (["--cut", "hiden.0"], ["no cut 'hiden.0'", "did you mean 'hidden.0'?"]),
         (["--participation", "0"], ["participation", "greater than 0"]),

@@ -87,7 +87,7 @@ def test_a_server_without_any_data_measures_on_the_devices_own(folders: Path, tm
     network = tmp_path / "run" / "network.yaml"
     network.write_text(network.read_text() + "names: [door, hall, yard]\n")
     run = read_run(RunFolder(tmp_path / "run"))
-    assert run.setting("partition") == "own data" and run.who(1) == "1 (hall)"
+    assert run.setting("partition") == "own data" and run.who(1) == "hall (device 1)"
     assert run.labels is not None and run.labels.counts[1].tolist() == [0, 10, 0, 0, 10, 0, 0, 10, 0, 10]
     assert diagnose(run), "and it can be diagnosed"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,9 @@ def test_the_result_has_all_measures_and_the_bytes_of_every_device(undisturbed: 
             total = {d: sum(getattr(record, name)[d] for record in upto) for d in range(4)}
             assert getattr(entry, name) == total
     assert len(result.final.weights_sha256) == 64
-    assert list(result.history) == [record.evaluation for record in records if record.evaluation]
+    told = [record.evaluation for record in records if record.evaluation]
+    assert list(result.history) == [replace(one, confusion=()) for one in told]
+    assert told[-1].confusion == result.final.confusion != ()
 
 
 def test_bytes_are_those_that_cross_the_cut_and_gapsl_sends_no_more_than_psl(undisturbed: Runs) -> None:

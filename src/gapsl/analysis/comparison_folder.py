@@ -56,6 +56,7 @@ def refuse_other(job: Job, custom: Mapping[str, str]) -> None:
         return
     before, given = folder.config()
     others = differing(before, job.config)
+    others += ["rounds"] if before.extended_to is not None else []
     others += [name for name in sorted({*given, *custom}) if given.get(name) != custom.get(name)]
     if others:
         raise InputError(

@@ -207,6 +207,8 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     method = str(values["method"])
     own = METHODS[method].section if method in METHODS else None
     values = {**values, **custom}
+    if values.get("extended_to") is not None:
+        values["rounds"] = values["extended_to"]
     if values.get("rounds") is not None:
         values["epochs"] = None
     elif values.get("epochs") is None:

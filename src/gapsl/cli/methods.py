@@ -50,7 +50,7 @@ def tell_table(names: Iterable[str]) -> None:
     rows += [[name, *goes_with(METHODS[name]).values()] for name in names]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        line = " ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         output.print(line.rstrip(), highlight=False, soft_wrap=True)
     for word, meaning in {"labels": "labels=device", **LEGEND}.items():
         if any(word in row for row in rows):

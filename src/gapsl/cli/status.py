@@ -9,7 +9,7 @@ import typer
 from gapsl.cli.running import say
 from gapsl.run.status import status as status_of
 
-EPILOG = "Example: gapsl status runs/cameras, or of a server elsewhere: gapsl status train.example.org:9123."
+EPILOG = "Example: gapsl status runs/cameras, or of a server elsewhere: gapsl status train.example.org:9100."
 
 
 def status(

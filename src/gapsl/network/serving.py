@@ -223,6 +223,6 @@ def check_free(address: str) -> None:
                     trial.bind(place)
                 except OSError as error:
                     if error.errno == errno.EADDRINUSE:
-                        raise InputError(
+                        raise Unavailable(
                             f"cannot listen on {address}: another program is at {place[0]}"
                         ) from None

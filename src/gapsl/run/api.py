@@ -19,8 +19,9 @@ from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
 from gapsl.run.build import Parts, make_fleet, make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
-from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stretched
+from gapsl.run.config import Config, make_config, merge, preset, read_yaml
 from gapsl.run.environment import threads
+from gapsl.run.extension import extended, refuse_fewer
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, check_observers, make_observers
 from gapsl.run.parts import Given, GivenData
@@ -96,8 +97,8 @@ def resume(
     done = folder.result()
     if done is not None and (rounds is None or rounds == done.rounds):
         return done
-    if done is not None and rounds is not None and rounds < done.rounds:
-        raise InputError(f"{out} has {done.rounds} rounds already; to train longer, give more than that")
+    if done is not None and rounds is not None:
+        refuse_fewer(folder, rounds, done.rounds)
     if folder.network_file.exists():
         raise InputError(
             f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
@@ -106,17 +107,13 @@ def resume(
     given = Given(model, dataset, loss)
     given.check("resume", out, custom)
     told, by_name = told_apart(observers)
-    longer = {} if rounds is None else {"extended_to": rounds}
-    config = compose(config, words={**incidental, **by_name, **longer})
+    config = compose(config, words={**incidental, **by_name})
     check_observers(config.observer_names)
     shown = displayed(progress, config.method, told)
     with threads(config.threads), folder.locked(), shown as (everyone, download):
         parts = make_parts(config, given, partition_file=folder.partition_file, progress=download)
         if rounds is not None:
-            folder.extend(config, custom)
-            if why := stretched(config):
-                for observer in everyone:
-                    observer.warned(f"extended to {rounds} rounds: {why}")
+            parts = extended(folder, parts, rounds, custom)
         return _run_in(folder, parts, make_fleet(parts), everyone, stop, custom)
 
 

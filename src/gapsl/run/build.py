@@ -124,9 +124,7 @@ def make_parts(
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
     parts = Parts(config, source, partition, owners, halves, 0, where, faults, given.loss, head, own_data)
     planned = config.rounds or (config.epochs or DEFAULT_EPOCHS) * parts.epoch(sum(partition.sizes))
-    if config.extended_to is not None and config.extended_to < planned:
-        raise InputError(f"the run has {planned} rounds; to train longer, give more than that")
-    return replace(parts, total_rounds=config.extended_to or planned)
+    return replace(parts, total_rounds=max(config.extended_to or 0, planned))
 
 
 def make_training(

@@ -66,6 +66,8 @@ class RunFolder:
         """Start a run in a folder that has none; `custom` names the objects a caller brought."""
         folder = RunFolder(path)
         folder.check_free()
+        if config.extended_to is not None:
+            raise InputError("extended_to is for a run that exists (gapsl resume --rounds N); set rounds = N")
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._write_config(config, custom)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.run.observers import Observer, Started
 from gapsl.run.records import RoundRecord
 
@@ -62,7 +63,10 @@ class Metrics(Observer):
                 int(port), addr=host or "localhost", registry=self.registry
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise InputError(f"cannot serve metrics on {address}: {error}; give HOST:PORT") from None
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            raise (Unavailable if taken else InputError)(
+                f"cannot serve metrics on {address}: {error}; give HOST:PORT"
+            ) from None
         return int(server.server_port)
 
     def started(self, run: Started) -> None:

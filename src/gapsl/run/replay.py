@@ -80,6 +80,9 @@ def replay(
 
 def refuse_unrepeatable(folder: Path) -> None:
     """Refuse what this process does not have, or could not repeat to the bit."""
+    result = RunFolder(folder).result()
+    if result is not None and result.extended:
+        raise InputError(f"{folder} was extended, and what it did depended on how many rounds there were")
     network = stored_network(folder)
     if network.data == "own":
         raise InputError(

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from gapsl.common.errors import GapslError, InputError, Stopped
+from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
@@ -28,8 +28,9 @@ from gapsl.network.server.session import Heard, Inbox
 from gapsl.network.serving import Identify, Serving, server_security
 from gapsl.run.api import told_apart
 from gapsl.run.build import make_parts, make_training
-from gapsl.run.config import Config, stretched
+from gapsl.run.config import Config
 from gapsl.run.environment import threads
+from gapsl.run.extension import extended, refuse_fewer
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.metrics import Metrics
@@ -161,7 +162,7 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
         new = opened(folder, config, network)
         server = Server(config, network, folder, listening)
         try:
-            done = extended(folder, config)
+            done = result_of(folder, config, network)
             result = server.prepare().run() if done is None else done
             if result is not None:
                 server.farewell()
@@ -176,18 +177,18 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             server.stop("the server stops; it goes on when it is started again")
 
 
-def extended(folder: RunFolder, config: Config) -> RunResult | None:
+def result_of(folder: RunFolder, config: Config, network: Network) -> RunResult | None:
     """Return the result of a run that is finished, unless it is to go on beyond that."""
     done, rounds = folder.result(), config.extended_to
-    if rounds is None or (done is not None and rounds == done.rounds):
+    stored, custom = folder.config()
+    if rounds is None or rounds == stored.extended_to or (done is not None and rounds == done.rounds):
         return done
-    if done is not None and rounds < done.rounds:
-        raise InputError(f"{folder.path} has {done.rounds} rounds already; to train longer, give more")
-    if folder.config()[0].extended_to != rounds:
-        folder.extend(config, {})
-        (folder.path / "told").unlink(missing_ok=True)  # who was told that it is over
-        if why := stretched(config):
-            log.warning("extended to %d rounds: %s", rounds, why)
+    if done is not None:
+        refuse_fewer(folder, rounds, done.rounds)
+    parts = make_parts(stored, partition_file=folder.partition_file, own_data=network.data == "own")
+    refuse_fewer(folder, rounds, parts.total_rounds)
+    (folder.path / "told").unlink(missing_ok=True)  # who was told that it is over
+    extended(folder, parts, rounds, custom)
     return None
 
 
@@ -227,12 +228,14 @@ class Server:
         ).resume()
 
     def _measured(self, fleet: RemoteFleet) -> list[Observer]:
+        place = self._folder.path / "metrics"  # where `gapsl status` asks
+        place.unlink(missing_ok=True)
         if not self._listening.metrics:
             return []
         metrics = Metrics(self._roster.names, self._roster.connected, lambda: fleet.dispatcher.departures)
         port = metrics.serve(self._listening.metrics)
         host = self._listening.metrics.rpartition(":")[0] or "localhost"
-        write_text(self._folder.path / "metrics", f"{host}:{port}")  # where `gapsl status` asks
+        write_text(place, f"{host}:{port}")
         self._listening.tell(f"metrics on port {port}")
         return [metrics]
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 import re
 import urllib.request
 from collections import deque
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from http.client import HTTPException
 from pathlib import Path
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.common.files import file_lock
 from gapsl.network.protocol.settings import make_network
 from gapsl.run.config import read_yaml
 from gapsl.run.folder import RunFolder
 
 RECENT = 20  # rounds whose pace tells how long the others will take
 ANSWER_SECONDS = 5.0
-FIGURE = re.compile(r'^gapsl_(\w+?)(?:\{device="(.*)"\})? (\S+)$', re.MULTILINE)
+FIGURE = re.compile(r'^gapsl_(\w+?)(?:\{device="(.*)"\})? ([-+\w.]+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
         try:
             there = status_of_server(metrics.read_text(encoding="utf-8").strip())
             return replace(found, connected=there.connected, total=found.total or there.total)
-        except Unavailable:  # served without metrics this time
+        except (InputError, Unavailable):  # served without metrics this time
             pass
     return found
 
@@ -105,7 +107,7 @@ def status_of_server(address: str) -> RunStatus:
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=ANSWER_SECONDS) as answer:
             text = answer.read(10_000_000).decode(errors="replace")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise Unavailable(
             f"no metrics at {address} ({error}); give the address of gapsl serve --metrics, or a run's folder"
         ) from None
@@ -135,13 +137,14 @@ def status_of_server(address: str) -> RunStatus:
 
 def is_locked(folder: RunFolder) -> bool:
     """Say whether a process is training in a folder."""
-    lock = folder.path / ".lock"
-    if not lock.is_file():
+    try:
+        descriptor = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # there was never anybody
         return False
     try:
-        with file_lock(lock, wait=False):
-            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
     except BlockingIOError:
         return True
-    except OSError as error:
-        raise InputError(f"cannot read {lock}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)

@@ -82,6 +82,7 @@ class Member:
             self._backward(self.device, command.backward, tensor)
         elif kind == "save":
             self.store.write(command.save.round, self.generation, self.device.tensors())
+            self.fresh = False
             yield wire.FromDevice(done=wire.Done())
         elif kind == "share":
             yield self._share(self.device, command.share, wanted)
@@ -120,7 +121,7 @@ class Member:
             device = self.data.device(begin.total_rounds)
         if begin.round:
             device.load(self.store.read(begin.round, device.where))
-        self.device, self.generation, self.fresh = device, begin.generation, False
+        self.device, self.generation = device, begin.generation
         self.total_rounds = begin.total_rounds
         self.position, self._sent = (begin.round, 0), None
         self.store.forget_after(begin.round)

@@ -26,8 +26,9 @@ COMPRESSIONS: Mapping[str, wire.Compression] = {"none": wire.UNCOMPRESSED, "zstd
 CodecName = Literal["none", "fp16", "bf16", "int8"]
 HOW = "all, quorum:SHARE, fraction:SHARE (0 to 1) or deadline:SECONDS"
 QUORUM = "quorum:0.8"
-LATE = 3.0  # times what a round usually takes that a quorum waits for the others
-SOONEST = 1.0  # seconds that it waits in any case: no device is late because it was busy for a moment
+LATE = 3.0  # times what the quorum usually takes that the others are waited for
+SOONEST = 1.0  # seconds that they are waited for in any case: nobody is late who was busy for a moment
+PATIENT = 60.0  # seconds that they are where the usual pace is not known, or no round is open
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,6 @@ class RoundPolicy:
     name: Literal["all", "quorum", "fraction", "deadline"] = "all"
     argument: float = 1.0  # the share, or the seconds
     least: int = 1  # devices that a deadline waits for
-    usual: float = math.inf  # seconds in which a quorum was there lately; unknown: everybody is waited for
 
     @property
     def waits_for_all(self) -> bool:
@@ -46,23 +46,28 @@ class RoundPolicy:
 
     @property
     def seconds(self) -> float:
-        """How long a round is open before time alone may close it."""
+        """How long those who are late are waited for where no round is open."""
         if self.name == "quorum":
-            return max(LATE * self.usual, SOONEST)
+            return PATIENT
         return self.argument if self.name == "deadline" else math.inf
 
-    def is_quorum(self, asked: int, arrived: int) -> bool:
-        """Say whether so many of the devices are the share that a policy asks for."""
-        return arrived >= max(1, math.ceil(self.argument * asked - 1e-9))
+    def enough(self, asked: int) -> int:
+        """Return how many devices are the share of a quorum or a fraction."""
+        return max(1, math.ceil(self.argument * asked - 1e-9))
+
+    def of_round(self, asked: int, pace: float | None) -> RoundPolicy:
+        """Return the policy of a round: a quorum's is a deadline, by the seconds that quorums took lately."""
+        if self.name != "quorum":
+            return self
+        wait = PATIENT if pace is None else max(LATE * pace, SOONEST)
+        return RoundPolicy("deadline", wait, self.enough(asked))
 
     def closes(self, asked: int, arrived: int, seconds: float) -> bool:
         """Say whether a round of so many devices closes, with so many arrived after so long."""
         if arrived == asked:
             return True
         if self.name == "fraction":
-            return self.is_quorum(asked, arrived)
-        if self.name == "quorum":
-            return seconds >= self.seconds and self.is_quorum(asked, arrived)
+            return arrived >= self.enough(asked)
         return self.name == "deadline" and seconds >= self.argument and arrived >= min(self.least, asked)
 
 

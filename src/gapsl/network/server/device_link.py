@@ -201,7 +201,7 @@ class EventQueue:
     def _enough(self) -> bool:
         """Say whether enough are there for a round to end, so that a stop can wait for it."""
         there = sum(link.session is not None for link in self._links.values())
-        return self._policy.closes(len(self._links), there, math.inf)
+        return self._policy.of_round(len(self._links), None).closes(len(self._links), there, math.inf)
 
 
 def listing(names: Sequence[str]) -> str:

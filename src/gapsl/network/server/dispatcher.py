@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 
 from gapsl.common.errors import Rewind
@@ -58,7 +57,7 @@ class Dispatcher:
         self.rollbacks = Rollbacks()
         self._open: tuple[int, int] | None = None  # the exchange that is open: round and turn
         self._uploads: deque[Answered] = deque()  # of the open exchange, not taken yet
-        self._paces: deque[float] = deque(maxlen=PACES_KEPT)  # seconds that rounds took lately
+        self._paces: deque[float] = deque(maxlen=PACES_KEPT)  # seconds until a quorum was there, lately
         self._training = False  # whether devices are in the present generation, or begin in it
 
     # --- beginning
@@ -135,26 +134,24 @@ class Dispatcher:
         self.round, turn = message.forward.round, message.forward.turn
         self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
         opened, missing, asked = time.monotonic(), set(devices), set[int]()
-        quorum: float | None = None  # seconds until it was there
-        while not self.policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
+        pace = median(self._paces) if len(self._paces) >= PACES_KNOWN else None
+        policy, quorum = self.policy.of_round(len(devices), pace), self.policy.enough(len(devices))
+        while not policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
             for device in sorted(missing - asked):
                 if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
                     self.links[device].ask(message, due)
                     asked.add(device)
-            ends = opened + self.policy.seconds
+            ends = opened + policy.seconds
             if not self._uploads:  # past its end a round is open until enough come, or patience ends
                 self.step(ends if time.monotonic() < ends else None)
             if self._uploads:
                 event = self._uploads.popleft()
                 missing.discard(event.session.device)
                 self.arrived.add(event.session.device)
-                if quorum is None and self.policy.is_quorum(len(devices), len(self.arrived)):
-                    quorum = time.monotonic() - opened
+                if len(self.arrived) == quorum:
+                    self._paces.append(time.monotonic() - opened)
                 yield event
         self._open = None
-        self._paces.append(quorum or time.monotonic() - opened)
-        if len(self._paces) >= PACES_KNOWN:
-            self.policy = replace(self.policy, usual=median(self._paces))
         for event in self._uploads:  # they came while another device was waited for
             self.links[event.session.device].inform(late(self.round, turn))
         self._uploads.clear()
