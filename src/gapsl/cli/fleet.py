@@ -74,7 +74,8 @@ def bring_up(
     run = out / "run"
     words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
     chosen, network = served_settings(config, preset, words, {}, run)
-    if RunFolder(run).result_file.exists():
+    done = RunFolder(run).result() if RunFolder(run).config_file.exists() else None
+    if done is not None and (chosen.extended_to or 0) <= done.rounds:
         say(f"the run in {run} is finished; for another one choose another --out")
         show(run)
         if processes.running():

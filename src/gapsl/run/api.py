@@ -99,6 +99,7 @@ def resume(
         return done
     if done is not None and rounds is not None:
         refuse_fewer(folder, rounds, done.rounds)
+    refuse_lost_checkpoints(folder, config)
     if folder.network_file.exists():
         raise InputError(
             f"{out} has its devices elsewhere; go on with it by: {folder.go_on}, "
@@ -115,6 +116,17 @@ def resume(
         if rounds is not None:
             parts = extended(folder, parts, rounds, custom)
         return _run_in(folder, parts, make_fleet(parts), everyone, stop, custom)
+
+
+def refuse_lost_checkpoints(folder: RunFolder, config: Config) -> None:
+    """Refuse a run that has lost its checkpoints: it would begin anew, and its records would be gone."""
+    last = max((record.round for record in folder.records()), default=0)
+    had = last > config.checkpoint_every or folder.result() is not None
+    if had and not Checkpoints(folder.checkpoints, run="", keep=1).found():
+        raise InputError(
+            f"{folder.path} has lost its checkpoints, and its records go to round {last}; put them back from "
+            "a copy of the folder, or delete records.jsonl to begin anew"
+        )
 
 
 def told_apart(observers: Sequence[Observer | str]) -> tuple[list[Observer], dict[str, list[str]]]:

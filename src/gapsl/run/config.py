@@ -29,10 +29,12 @@ class Config(OptionSettings):
     """A run's settings. Sections named after methods (gapsl, epsl, sfl, ...) hold the methods' own."""
 
     method: str = Field("gapsl", description="the method (see `gapsl methods`)")
-    rounds: int | None = Field(None, ge=1, description="rounds to train; unset: from `epochs`")
-    epochs: int | None = Field(None, ge=1, description="epochs to train if `rounds` is unset; unset: 20")
+    rounds: int | None = Field(None, ge=1, le=10**9, description="rounds to train; unset: by `epochs`")
+    epochs: int | None = Field(
+        None, ge=1, le=10**9, description="epochs to train if `rounds` is unset; unset: 20"
+    )
     extended_to: int | None = Field(
-        None, ge=1, description="rounds to train after all; `gapsl resume --rounds` sets it"
+        None, ge=1, le=10**9, description="rounds to train after all; `gapsl resume --rounds` sets it"
     )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")

@@ -91,6 +91,8 @@ class RunFolder:
     def open(path: Path) -> RunFolder:
         """Open the folder of a run that was started before."""
         folder = RunFolder(path)
+        if os.path.isfile(path):
+            raise InputError(f"{path} is a file; give the folder of a run")
         if not os.path.isfile(folder.config_file):  # unlike a Path, it minds no name that is too long
             raise InputError(
                 f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"

@@ -1,5 +1,7 @@
 """A run resumed from a checkpoint is the run that was never interrupted, to the bit, for every method."""
 
+import shutil
+
 import pytest
 from quick import QUICK
 
@@ -166,3 +168,15 @@ def test_a_folder_with_a_run_in_it_is_not_trained_over(tmp_path):
     gapsl.train(out=tmp_path / "run", stop=stop_after(1), **QUICK)
     with pytest.raises(InputError, match="gapsl resume"):
         gapsl.train(out=tmp_path / "run", **QUICK)
+
+
+def test_a_run_that_has_lost_its_checkpoints_does_not_begin_anew_unasked(tmp_path):
+    out = tmp_path / "run"
+    gapsl.train(**{**MIXED, "method": "psl", "checkpoint_every": 2}, out=out, stop=stop_after(5))
+    shutil.rmtree(out / "checkpoints")
+    before = (out / "records.jsonl").read_bytes()
+    with pytest.raises(InputError, match="has lost its checkpoints, and its records go to round 5"):
+        gapsl.resume(out)
+    assert (out / "records.jsonl").read_bytes() == before
+    (out / "records.jsonl").unlink()
+    assert gapsl.resume(out).rounds == 6

@@ -27,7 +27,8 @@ FELL = 0.05  # of accuracy, which smoothing does not explain
 
 def well(run: Run) -> bool:
     """Say whether accuracy rises, or is good and has not fallen: then no number is to be complained about."""
-    return rise(run) is not None or (knows(run, LEARNED) and drop(run) is None)
+    rises = rise(run) is not None and knows(run, GUESSING)
+    return rises or (knows(run, LEARNED) and drop(run) is None)
 
 
 def knows(run: Run, share: float) -> bool:
