@@ -25,6 +25,6 @@ def status(
 ) -> None:
     """Say how far a run is, how long it will take, and which devices are connected."""
     inside = [] if RunFolder(Path(run)).config_file.exists() else runs_in(Path(run), complete=False)
-    for one in [folder.path for folder in inside] or [run]:
+    for one in [str(folder.path) for folder in inside] or [run]:
         for line in status_of(one).lines():
             say(line)
