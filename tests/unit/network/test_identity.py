@@ -27,7 +27,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gapsl.cli import certs
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.serving import check_free
 from gapsl.network.tls.authority import Authority, write_in_order
@@ -655,7 +655,7 @@ def test_a_port_that_another_program_has_at_one_address_of_the_host_is_refused()
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(InputError, match="another program is at 127"):
+        with pytest.raises(Unavailable, match="another program is at 127"):
             check_free(f"localhost:{port}")
         check_free("localhost:0")
     check_free(f"localhost:{port}")
