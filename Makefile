@@ -18,9 +18,9 @@ $(VENV)/.ready: pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./reproduction
 	touch $@
 
-demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (two minutes on 2 cores).
+demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (a minute on 2 cores).
 	@echo 'Ten devices, each with a few of the ten digits, train one model that is cut in two: five methods, 200 rounds'
-	@echo 'each, one per core at a time. About two minutes on two cores.'
+	@echo 'each, one per core at a time. About a minute on two cores.'
 	@rm -rf runs/demo
 	$(BIN)/gapsl compare --methods psl,sfl,gapsl,frozen,papsl --dataset digits --devices 10 --partition dirichlet:0.1 \
 	  --rounds 200 --evaluate-every 10 --lr 0.05 --out runs/demo --plots
