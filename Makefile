@@ -44,7 +44,7 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
-test: lint types  ## Lint, types and the tests (under 10 minutes on 2 cores).
+test: lint types  ## Lint, types and the tests (15 minutes on 2 cores).
 	$(BIN)/pytest -n 2 -m 'not slow'
 
 test-all: lint types  ## The same with the slow tests.
