@@ -31,6 +31,7 @@ from gapsl.run.config import (
 )
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import Evaluation, FinalEvaluation, RoundRecord, RunResult
+from gapsl.run.status import planned_rounds
 
 OWN_DATA = "own data"  # in place of a partition, where devices bring theirs
 
@@ -215,16 +216,6 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         values["epochs"] = DEFAULT_EPOCHS
     left_out = INCIDENTAL | {"seed"} | (sections() - {own})
     return flat({name: value for name, value in values.items() if name not in left_out})
-
-
-def planned_rounds(settings: Mapping[str, Any], last: RoundRecord | None) -> int:
-    """Return how many rounds an unfinished run is to have; 0 if that is not known before its first."""
-    if settings.get("rounds") is not None:
-        return int(settings["rounds"])
-    if last is None:
-        return 0
-    per_epoch = max(1, round(last.round / last.epoch)) if last.epoch > 0 else 1
-    return int(settings.get("epochs") or DEFAULT_EPOCHS) * per_epoch
 
 
 def where(run: RunSummary) -> str:

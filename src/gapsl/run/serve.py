@@ -126,7 +126,7 @@ class RoundLog(Observer):
             fields["accuracy"] = record.evaluation.device_mean
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
         done = record.round - self._before
-        if done > 0:  # a run that went back counts again from there
+        if done > 0:  # not so after it went back behind where this process began
             seconds = (time.monotonic() - self._begun) / done
             left = timedelta(seconds=round(seconds * (self._total - record.round)))
             words.append(f"({seconds:.2g} s per round, {left} left)")

@@ -8,15 +8,19 @@ import os
 import re
 import urllib.request
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol.settings import make_network
+from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import read_yaml
 from gapsl.run.folder import RunFolder
+from gapsl.run.records import RoundRecord
 
 RECENT = 20  # rounds whose pace tells how long the others will take
 ANSWER_SECONDS = 5.0
@@ -69,6 +73,17 @@ def status(what: str | Path) -> RunStatus:
     return status_of_folder(RunFolder.open(path))
 
 
+def planned_rounds(settings: Mapping[str, Any], last: RoundRecord | None) -> int:
+    """Return how many rounds an unfinished run is to have; 0 if that is not known before its first."""
+    rounds = settings.get("extended_to") or settings.get("rounds")
+    if rounds is not None:
+        return int(rounds)
+    if last is None:
+        return 0
+    per_epoch = max(1, round(last.round / last.epoch)) if last.epoch > 0 else 1
+    return int(settings.get("epochs") or DEFAULT_EPOCHS) * per_epoch
+
+
 def status_of_folder(folder: RunFolder) -> RunStatus:
     """Return how the run of a folder stands."""
     config, _ = folder.config()
@@ -86,7 +101,7 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
         str(folder.path),
         "finished" if result is not None else "running" if is_locked(folder) else "stopped",
         0 if last is None else last.round,
-        total=config.extended_to or config.rounds if result is None else result.rounds,
+        total=(planned_rounds(config.resolved(), last) or None) if result is None else result.rounds,
         loss=None if last is None else last.loss,
         accuracy=accuracy if result is None else result.final.device_mean,
         pace=sum(paces) / len(paces) if paces else None,

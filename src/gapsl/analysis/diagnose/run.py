@@ -9,13 +9,14 @@ from typing import Any
 
 from gapsl.analysis.diagnose.finding import listed
 from gapsl.analysis.labels import Labels, read_labels
-from gapsl.analysis.runs import planned_rounds, stored_settings
+from gapsl.analysis.runs import stored_settings
 from gapsl.common.errors import InputError
 from gapsl.methods.base import Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.run.config import read_yaml, setting_names
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import Evaluation, RoundRecord
+from gapsl.run.status import planned_rounds
 
 
 @dataclass(frozen=True, eq=False)
