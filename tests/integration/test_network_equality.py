@@ -148,11 +148,11 @@ def test_zstd_takes_fewer_bytes_for_the_same_weights(tmp_path: Path) -> None:
 def test_a_served_run_goes_on_beyond_its_end_as_in_one_process(tmp_path: Path) -> None:
     settings = {**SMALL, "method": "psl"}
     trained_over_loopback(compose(words={**settings, "rounds": 3}), tmp_path)
-    longer, network = served_settings(None, None, {"rounds": 5}, {}, tmp_path / "run")
+    longer, network = served_settings(None, None, {"rounds": 5}, tmp_path / "run")
     result = trained_over_loopback(longer, tmp_path, network=network.model_dump(mode="json"))
     here = gapsl.train(**{**settings, "rounds": 5})
     assert here is not None and result.final.weights_sha256 == here.final.weights_sha256
     assert result.rounds == 5 and not result.extended
-    fewer, _ = served_settings(None, None, {"rounds": 4}, {}, tmp_path / "run")
+    fewer, _ = served_settings(None, None, {"rounds": 4}, tmp_path / "run")
     with pytest.raises(InputError, match="5 rounds already; to train longer, give more"):
         trained_over_loopback(fewer, tmp_path)

@@ -38,7 +38,7 @@ def test_a_server_killed_before_its_network_was_written_is_started_again_by_the_
 ) -> None:
     RunFolder.create(tmp_path / "run", CONFIG, {})
     asked = {"names": ["a", "b", "c"], "activations": "fp16"}
-    config, network = served_settings(None, None, {}, asked, tmp_path / "run")
+    config, network = served_settings(None, None, {"network": asked}, tmp_path / "run")
     assert config == CONFIG
     assert network.names == ("a", "b", "c") and network.activations == "fp16"
     opened(RunFolder(tmp_path / "run"), config, network)
@@ -47,21 +47,21 @@ def test_a_server_killed_before_its_network_was_written_is_started_again_by_the_
 
 def test_settings_of_the_network_that_devices_rely_on_stay_as_they_were(tmp_path: Path) -> None:
     opened(RunFolder(tmp_path / "run"), CONFIG, make_network({"activations": "fp16", "patience": 5}))
-    config, network = served_settings(None, None, {}, {"patience": 60}, tmp_path / "run")
+    config, network = served_settings(None, None, {"network": {"patience": 60}}, tmp_path / "run")
     assert (config, network.activations, network.patience) == (CONFIG, "fp16", 60)
     for changed in ({"activations": "int8"}, {"names": ["a", "b", "c"]}, {"compression": "zstd"}):
         with pytest.raises(InputError, match=r"was started with network.*choose another --out"):
-            served_settings(None, None, {}, changed, tmp_path / "run")
+            served_settings(None, None, {"network": changed}, tmp_path / "run")
 
 
 def test_another_configuration_is_not_the_same_run(tmp_path: Path) -> None:
     opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
     (tmp_path / "run.yaml").write_text("method: gapsl\n", encoding="utf-8")
     with pytest.raises(InputError, match="was started with method = psl, not gapsl"):
-        served_settings(tmp_path / "run.yaml", None, {}, {}, tmp_path / "run")
+        served_settings(tmp_path / "run.yaml", None, {}, tmp_path / "run")
     with pytest.raises(InputError, match=r"was started with batch_size = \d+, not 9"):
-        served_settings(None, None, {"batch_size": 9}, {}, tmp_path / "run")
-    same, _ = served_settings(None, None, {"rounds": 5}, {}, tmp_path / "run")
+        served_settings(None, None, {"batch_size": 9}, tmp_path / "run")
+    same, _ = served_settings(None, None, {"rounds": 5}, tmp_path / "run")
     assert same == CONFIG
 
 
@@ -71,13 +71,13 @@ def test_more_rounds_extend_a_run(in_file: bool, tmp_path: Path) -> None:
     asked = {**CONFIG.resolved(), "rounds": 9}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked), encoding="utf-8")
     file = tmp_path / "run.yaml" if in_file else None
-    longer, _ = served_settings(file, None, {} if in_file else {"rounds": 9}, {}, tmp_path / "run")
+    longer, _ = served_settings(file, None, {} if in_file else {"rounds": 9}, tmp_path / "run")
     assert (longer.rounds, longer.extended_to) == (5, 9)
 
 
 def test_settings_of_the_network_may_be_given_like_all_others(tmp_path: Path) -> None:
     words = {"network": {"patience": 5}, "rounds": 3}
-    config, network = served_settings(None, None, words, {}, tmp_path / "run")
+    config, network = served_settings(None, None, words, tmp_path / "run")
     assert (config.rounds, network.patience) == (3, 5)
 
 
@@ -203,9 +203,9 @@ def test_records_with_a_gap_are_not_gone_on_with(tmp_path: Path) -> None:
 
 def test_as_many_devices_as_are_named_take_part_unless_it_is_said_otherwise(tmp_path: Path) -> None:
     named = {"names": ["cam", "mic"]}
-    config, network = served_settings(None, None, {}, named, tmp_path / "run")
+    config, network = served_settings(None, None, {"network": named}, tmp_path / "run")
     assert config.devices == 2 and network.device_names(config.devices) == ("cam", "mic")
-    config, network = served_settings(None, None, {"devices": 3}, named, tmp_path / "run")
+    config, network = served_settings(None, None, {"devices": 3, "network": named}, tmp_path / "run")
     with pytest.raises(InputError, match=r"network\.names has 2 devices, devices = 3"):
         network.device_names(config.devices)
 
@@ -214,14 +214,14 @@ def test_as_many_devices_as_are_named_take_part_unless_it_is_said_otherwise(tmp_
 def test_an_empty_section_of_the_network_is_none(tmp_path: Path, section: Any) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump({"network": section, "devices": 3}))
-    assert served_settings(file, None, {}, {}, tmp_path / "run")[1] == make_network({})
+    assert served_settings(file, None, {}, tmp_path / "run")[1] == make_network({})
 
 
 def test_a_section_of_the_network_that_is_a_list_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("network: [all]\n")
     with pytest.raises(InputError, match="`network` is a section"):
-        served_settings(file, None, {}, {}, tmp_path / "run")
+        served_settings(file, None, {}, tmp_path / "run")
 
 
 @pytest.mark.parametrize("lost", ["run", "fleet.json", "records.jsonl", "network.yaml", "checkpoints"])
@@ -259,7 +259,7 @@ def test_an_emptied_file_of_settings_does_not_mean_defaults(tmp_path: Path, name
     opened(RunFolder(tmp_path / "run"), CONFIG, make_network({"activations": "fp16"}))
     (tmp_path / "run" / name).write_text("")
     with pytest.raises(InputError, match=f"{name} is damaged"):
-        served_settings(None, None, {}, {}, tmp_path / "run")
+        served_settings(None, None, {}, tmp_path / "run")
 
 
 @pytest.mark.parametrize("line", ["{}", "[1]", '{"round": "one"}'])
@@ -274,11 +274,11 @@ def test_a_record_that_is_none_is_damage_and_no_accident(tmp_path: Path, line: s
 def test_when_rounds_close_may_change_and_stays_changed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     stopped_run(tmp_path)
-    config, network = served_settings(None, None, {}, {"closing": "fraction:0.5"}, folder.path)
+    config, network = served_settings(None, None, {"network": {"closing": "fraction:0.5"}}, folder.path)
     served = Served(config, tmp_path, network=network.model_dump(mode="json"))
     served.devices.start(served.port, "device-0", "device-1", "device-2")
     served.result()
-    assert served_settings(None, None, {}, {}, folder.path)[1].closing == "fraction:0.5"
+    assert served_settings(None, None, {}, folder.path)[1].closing == "fraction:0.5"
 
 
 def test_a_run_that_could_not_begin_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def bring_up(
     """Start whoever does not run; False: the run is finished, and there is nothing to start."""
     run = out / "run"
     words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
-    chosen, network = served_settings(config, preset, words, {}, run)
+    chosen, network = served_settings(config, preset, words, run)
     done = RunFolder(run).result() if RunFolder(run).config_file.exists() else None
     if done is not None and (chosen.extended_to or 0) <= done.rounds:
         say(f"the run in {run} is finished; for another one choose another --out")

@@ -11,8 +11,8 @@ from gapsl.cli import networking, running
 from gapsl.cli.networking import given, log, split_names, start_log
 from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
-from gapsl.run import serve as run
 from gapsl.run.config import merge, parse_assignment
+from gapsl.run.serve import serve_run
 from gapsl.run.served_run import served_settings
 
 EPILOG = (
@@ -58,7 +58,7 @@ def serve(
 ) -> None:
     """Serve a run: wait for its devices, train with them, and go on whatever happens."""
     start_log(log_format)
-    asked = given(
+    network = given(
         names=split_names(names),
         closing=closing,
         activations=activations,
@@ -67,20 +67,15 @@ def serve(
         parameter_server=parameter_server,
         patience=patience,
     )
-    settings = merge(
-        given(data_dir=data_dir, rounds=rounds), *(parse_assignment(text) for text in set_ or [])
+    words = merge(
+        given(data_dir=data_dir, rounds=rounds),
+        *(parse_assignment(text) for text in set_ or []),
+        {"network": network} if network else {},
     )
-    chosen, network = served_settings(config, preset, settings, asked, out)
+    chosen, agreed = served_settings(config, preset, words, out)
     with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
-        result = run.serve(
-            chosen,
-            out=out,
-            listen=listen,
-            network=network,
-            certs=certs,
-            insecure=insecure,
-            metrics=metrics,
-            stop=lambda: interrupt.asked,
+        result = serve_run(
+            chosen, agreed, out, listen, certs, insecure, metrics, [], stop=lambda: interrupt.asked
         )
     if result is None:
         log.info("stopped; run the same command to continue")

@@ -24,8 +24,7 @@ class Settings(BaseModel):
             key = field.alias if field.alias in read else name
             if not isinstance(read.get(key), bool) or bool in (field.annotation, *get_args(field.annotation)):
                 continue
-            word = "on" if read[key] else "off"
-            if word not in get_args(field.annotation):
+            if read[key] or "off" not in get_args(field.annotation):
                 raise ValueError(f"{key} is {str(read[key]).lower()}; give a value")
-            read[key] = word
+            read[key] = "off"
         return read

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,14 @@ from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
 from gapsl.run.build import Parts, make_fleet, make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
-from gapsl.run.config import Config, make_config, merge, preset, read_yaml
+from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stretched
 from gapsl.run.environment import threads
-from gapsl.run.extension import extended, refuse_fewer
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, check_observers, make_observers
 from gapsl.run.parts import Given, GivenData
 from gapsl.run.records import RunResult
+
+log = logging.getLogger("gapsl")
 
 
 def train(
@@ -116,6 +119,24 @@ def resume(
         if rounds is not None:
             parts = extended(folder, parts, rounds, custom)
         return _run_in(folder, parts, make_fleet(parts), everyone, stop, custom)
+
+
+def extended(folder: RunFolder, parts: Parts, rounds: int, custom: Mapping[str, str]) -> Parts:
+    """Return the parts of a run that is to have more rounds, and write that down in its folder."""
+    refuse_fewer(folder, rounds, parts.total_rounds)
+    if rounds == parts.total_rounds:
+        return parts
+    config = parts.config.model_copy(update={"extended_to": rounds})
+    folder.extend(config, custom)
+    if why := stretched(config):
+        log.warning("extended to %d rounds: %s", rounds, why)
+    return replace(parts, config=config, total_rounds=rounds)
+
+
+def refuse_fewer(folder: RunFolder, rounds: int, planned: int) -> None:
+    """Refuse to make a run shorter than it is or was to be."""
+    if rounds < planned:
+        raise InputError(f"{folder.path} has {planned} rounds already; to train longer, give more than that")
 
 
 def refuse_lost_checkpoints(folder: RunFolder, config: Config) -> None:

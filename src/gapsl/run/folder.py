@@ -30,10 +30,12 @@ class RunFolder:
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
         self.environment_file = path / "environment.json"
-        # Of a run whose devices are elsewhere: how it goes over the network, what it knows of them, its name.
+        # Of a run whose devices are elsewhere: how it goes over the network, what it knows of them, its name,
+        # and who of them was told that it is over.
         self.network_file = path / "network.yaml"
         self.fleet_file = path / "fleet.json"
         self.name_file = path / "run"
+        self.told_file = path / "told"
 
     @property
     def go_on(self) -> str:
@@ -81,6 +83,7 @@ class RunFolder:
         done = self.result()
         if done is not None:  # first: a run without a result goes on, whatever happens to the other file
             self.result_file.replace(self.path / f"result-{done.rounds:06d}.json")
+            self.told_file.unlink(missing_ok=True)
         self._write_config(config, custom)
 
     def _write_config(self, config: Config, custom: Mapping[str, str]) -> None:

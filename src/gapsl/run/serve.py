@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,21 @@ from gapsl.network.server.device_link import listing
 from gapsl.network.server.service import Roster, Service
 from gapsl.network.server.session import Heard, Inbox
 from gapsl.network.serving import Identify, Serving, server_security
-from gapsl.run.api import told_apart
+from gapsl.run.api import extended, refuse_fewer, told_apart
 from gapsl.run.build import make_parts, make_training
 from gapsl.run.config import Config
 from gapsl.run.environment import threads
-from gapsl.run.extension import extended, refuse_fewer
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.metrics import Metrics
 from gapsl.run.observers import Observer, Started, make_observers
 from gapsl.run.records import RoundRecord, RunResult
-from gapsl.run.served_fleet import addressed, make_remote_fleet
 from gapsl.run.served_run import (
     MUTUAL_TLS,
     PLAIN_TEXT,
     check_served,
     discard,
+    make_remote_fleet,
     opened,
     refuse_incomplete,
     refuse_plainer,
@@ -77,8 +75,24 @@ def serve(
     """
     folder = Path(out).expanduser()
     told, by_name = told_apart(observers)
-    section = network.model_dump(mode="json") if isinstance(network, Network) else network or {}
-    chosen, agreed = served_settings(config, preset, {**settings, **by_name}, section, folder)
+    section = network.model_dump(mode="json") if isinstance(network, Network) else network
+    words = {**settings, **by_name, **({} if section is None else {"network": section})}
+    chosen, agreed = served_settings(config, preset, words, folder)
+    return serve_run(chosen, agreed, folder, listen, certs, insecure, metrics, told, stop)
+
+
+def serve_run(
+    chosen: Config,
+    agreed: Network,
+    folder: Path,
+    listen: str,
+    certs: str | Path | None,
+    insecure: bool,
+    metrics: str,
+    observers: Sequence[Observer],
+    stop: Callable[[], bool],
+) -> RunResult | None:
+    """Serve the run with these settings; its folder says where it listens."""
     credentials, identify = server_security(listen, certs, insecure, "server")
     if credentials is None and not insecure:
         refuse_plainer(folder)
@@ -92,7 +106,7 @@ def serve(
         write_text(folder / "address", f"{host}:{port}")
         log.info("waiting for %s", listing(names))
 
-    watching = [RoundLog(names), *told]
+    watching = [RoundLog(names), *observers]
     listening = Listening(listen, credentials, identify, started, stop, log.info, watching, metrics)
     return train_remotely(chosen, agreed, folder, listening)
 
@@ -162,7 +176,7 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
         new = opened(folder, config, network)
         server = Server(config, network, folder, listening)
         try:
-            done = result_of(folder, config, network)
+            done = finished(folder, config.extended_to)
             result = server.prepare().run() if done is None else done
             if result is not None:
                 server.farewell()
@@ -177,18 +191,13 @@ def train_remotely(config: Config, network: Network, out: Path, listening: Liste
             server.stop("the server stops; it goes on when it is started again")
 
 
-def result_of(folder: RunFolder, config: Config, network: Network) -> RunResult | None:
-    """Return the result of a run that is finished, unless it is to go on beyond that."""
-    done, rounds = folder.result(), config.extended_to
-    stored, custom = folder.config()
-    if rounds is None or rounds == stored.extended_to or (done is not None and rounds == done.rounds):
+def finished(folder: RunFolder, rounds: int | None) -> RunResult | None:
+    """Return the result of a run that is finished, unless it is to go on beyond that, to so many rounds."""
+    done = folder.result()
+    if done is None or rounds in (None, done.rounds):
         return done
-    if done is not None:
-        refuse_fewer(folder, rounds, done.rounds)
-    parts = make_parts(stored, partition_file=folder.partition_file, own_data=network.data == "own")
-    refuse_fewer(folder, rounds, parts.total_rounds)
-    (folder.path / "told").unlink(missing_ok=True)  # who was told that it is over
-    extended(folder, parts, rounds, custom)
+    assert rounds is not None
+    refuse_fewer(folder, rounds, done.rounds)
     return None
 
 
@@ -209,12 +218,16 @@ class Server:
     def prepare(self) -> Training:
         """Gather the devices, build the run, and go back to where all of them can go on from."""
         listening, folder, own_data = self._listening, self._folder, self._network.data == "own"
-        parts = make_parts(self._config, partition_file=folder.partition_file, own_data=own_data)
+        stored, custom = folder.config()
+        planned = self._config.model_copy(update={"extended_to": stored.extended_to})
+        parts = make_parts(planned, partition_file=folder.partition_file, own_data=own_data)
+        if self._config.extended_to is not None:
+            parts = extended(folder, parts, self._config.extended_to, custom)
         fleet, welcome = make_remote_fleet(
             parts, self._network, folder, self._roster, stop=listening.stop, tell=listening.tell
         )
         metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
-        self._listen(Service(self._roster, partial(addressed, welcome), listening.identify, listening.tell))
+        self._listen(Service(self._roster, welcome, listening.identify, listening.tell))
         write_network(folder, self._network)  # of which some may have changed, and now stays
         fleet.dispatcher.gather()
         by_name = make_observers(self._config.observer_names, folder.path)
@@ -241,7 +254,7 @@ class Server:
 
     def farewell(self) -> None:
         """Tell every device that the run is over, and wait a little for those who are away."""
-        file = self._folder.path / "told"
+        file = self._folder.told_file
         told = set(file.read_text(encoding="utf-8", errors="replace").split()) if file.exists() else set()
         names, reason = set(self._roster.names), "the run is finished"
         if names <= told:

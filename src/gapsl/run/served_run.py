@@ -1,23 +1,37 @@
-"""A run whose devices are elsewhere, as its folder has it: settings, name, what it must not have lost."""
+"""A run whose devices are elsewhere: its settings, what its folder must have, and what devices are told."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import yaml
+from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.common.tensors import Rounds
-from gapsl.network.protocol.settings import QUORUM, Network, make_network
-from gapsl.network.server.fleet_state import last_checkpoint_of
+from gapsl.data import make_evaluation_transform
+from gapsl.device.build import LAYOUTS, batched
+from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
+from gapsl.models.half import model_bytes
+from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.channel import PROTOCOL
+from gapsl.network.protocol.contract import TensorContract
+from gapsl.network.protocol.settings import CODECS, COMPRESSIONS, QUORUM, Network, make_network
+from gapsl.network.server.dispatcher import Dispatcher
+from gapsl.network.server.fleet_state import FleetState, last_checkpoint_of
+from gapsl.network.server.service import Roster
 from gapsl.network.tls.credentials import check_address
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.run.api import compose
+from gapsl.run.build import Parts
 from gapsl.run.config import INCIDENTAL, Config, differing, merge, read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import check_observers
@@ -30,7 +44,6 @@ def served_settings(
     config: Config | str | Path | None,
     preset: str | None,
     words: Mapping[str, Any],
-    asked: Mapping[str, Any],
     out: Path,
 ) -> tuple[Config, Network]:
     """Return the settings of a run: what is asked for, or what it was started with."""
@@ -38,11 +51,10 @@ def served_settings(
     if isinstance(config, str | Path):
         given = read_yaml(Path(config).expanduser())
     asked_for = merge(given, words)
-    section = asked_for.pop("network", None) or {}
-    if not isinstance(section, Mapping):
+    network = asked_for.pop("network", None) or {}
+    if not isinstance(network, Mapping):
         where = f"{config}: " if isinstance(config, str | Path) else ""
         raise InputError(f"{where}`network` is a section with settings of its own, like `closing: all`")
-    network = merge(section, asked)
     named = make_network(network).names
     if named:  # those are the devices of the run, unless it says otherwise
         asked_for = merge({"devices": len(named)}, asked_for)
@@ -118,9 +130,8 @@ def refuse_incomplete(folder: RunFolder) -> None:
         return  # it does not have to go on
     wanted = (*served, folder.records_file)
     missing = [path.name for path in wanted if not path.exists()]
-    if not rounds or (
-        not any(rounds) and last_checkpoint_of(folder.fleet_file)
-    ):  # that of round 0 is always kept
+    # That of round 0 is always kept.
+    if not rounds or (not any(rounds) and last_checkpoint_of(folder.fleet_file)):
         missing.append("checkpoints")
     if missing:
         raise InputError(
@@ -186,3 +197,101 @@ def refuse_plainer(out: Path) -> None:
             f"{out} was served with {MUTUAL_TLS}, and its devices expect that: give --listen and --certs as "
             "before, or ask for plain text with --insecure"
         )
+
+
+def make_remote_fleet(
+    parts: Parts,
+    network: Network,
+    folder: RunFolder,
+    roster: Roster,
+    *,
+    stop: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> tuple[RemoteFleet, Callable[[int], wire.Welcome]]:
+    """Return a fleet that nobody has joined yet, and what each device is told that joins."""
+    cut, features = shapes_at_cut(parts)
+    welcome = partial(make_welcome, parts, network, run_name(folder), features)
+    dispatcher = Dispatcher(
+        roster,
+        FleetState(folder.fleet_file, roster.names, known_labels(parts)),
+        TensorContract.of(welcome(0), parts.config, cut),
+        policy=network.round_policy(),
+        total_rounds=parts.total_rounds,
+        patience=network.patience,
+        stop=stop,
+        tell=tell,
+    )
+    fleet = RemoteFleet(
+        dispatcher,
+        merges=bool(network.parameter_server),
+        model_bytes=model_bytes(parts.halves.device),
+        sizes=common_sizes(parts),
+        sets=public_sets(parts) if network.data == "own" else None,
+        where=parts.where,
+        layout=LAYOUTS[parts.config.layout],
+    )
+    return fleet, welcome
+
+
+def make_welcome(
+    parts: Parts, network: Network, run: str, features: tuple[int, ...], device: int
+) -> wire.Welcome:
+    """Return what a device is told of the run."""
+    return wire.Welcome(
+        protocol=PROTOCOL,
+        device=device,
+        run=run,
+        devices=parts.config.devices,
+        config=parts.config.for_device(),
+        classes=parts.source.classes,
+        inputs=parts.source.input_shape,
+        activations=CODECS[network.activations],
+        gradients=CODECS[network.gradients],
+        compression=COMPRESSIONS[network.compression],
+        parameter_server=network.parameter_server,
+        mean=parts.source.mean,
+        std=parts.source.std,
+        own_data=network.data == "own",
+        features=features,
+    )
+
+
+def known_labels(parts: Parts) -> dict[int, tuple[int, ...]]:
+    """Return how many of each class devices have, where all have one dataset."""
+    if not parts.partition.samples:
+        return {}
+    counts = parts.partition.label_counts(parts.source.train.labels, len(parts.source.classes))
+    return {device: tuple(row) for device, row in enumerate(counts.tolist())}
+
+
+def common_sizes(parts: Parts) -> dict[wire.Evaluate.Set, int]:
+    """Return how many samples the evaluation sets have that are the same for all devices."""
+    test = 0 if parts.source.described else len(parts.source.test)
+    return {wire.Evaluate.TEST: test, wire.Evaluate.VALIDATION: len(parts.partition.validation)}
+
+
+def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
+    """Return the evaluation sets that the server has and its devices do not."""
+    source = parts.source
+    if source.described:
+        return {}
+    dtype = next(parts.halves.device.parameters()).dtype
+
+    def test() -> Iterator[Tensor]:
+        inputs = batched(source.test, np.arange(len(source.test)), make_evaluation_transform(source))
+        return (batch.to(dtype) for batch in inputs)
+
+    return {wire.Evaluate.TEST: test}
+
+
+def shapes_at_cut(parts: Parts) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of one sample's activations, and before the head where devices have it."""
+    with torch.no_grad():
+        sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.halves.device.parameters()).dtype)
+        at_cut = parts.halves.device.eval()(sample.to(parts.where))
+        parts.halves.device.train()
+        if parts.head is None:
+            return tuple(at_cut.shape[1:]), ()
+        features = parts.halves.server.eval()(at_cut)
+        parts.halves.server.train()
+    return tuple(at_cut.shape[1:]), tuple(features.shape[1:])
