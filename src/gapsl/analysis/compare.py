@@ -269,8 +269,15 @@ def kept_settings(base: Config, chosen: Mapping[str, Mapping[str, Any]]) -> list
 
 
 def default_workers(configs: Iterable[Config]) -> int:
-    """Return how many runs to train at a time: one per core, but a single one on a GPU, which they share."""
-    return (os.cpu_count() or 1) if all(config.device == "cpu" for config in configs) else 1
+    """Return how many runs to train at a time: one per core, but a single one on a GPU, which they share.
+
+    Runs of several processes take as many cores each.
+    """
+    chosen, cores = list(configs), os.cpu_count() or 1
+    if any(config.device != "cpu" for config in chosen):
+        return 1
+    most = max((cores if c.processes == "auto" else c.processes for c in chosen), default=1)
+    return max(1, cores // most)
 
 
 def name_of(strategy: type[Strategy]) -> str:

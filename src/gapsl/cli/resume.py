@@ -25,6 +25,7 @@ def resume(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Train until so many rounds are done, beyond what was planned.")
     ] = None,
+    processes: running.Processes = None,
     workers: running.Workers = None,
     plugin: running.Plugins = None,
     quiet: running.Quiet = False,
@@ -35,6 +36,8 @@ def resume(
         if not RunFolder(folder).config_file.exists() and (runs := runs_in(folder)):
             if rounds is not None:
                 raise InputError(f"{folder} is a comparison; --rounds extends one run: name its folder")
+            if processes is not None:
+                raise InputError(f"{folder} is a comparison; --processes is for one run: name its folder")
             if data_dir is not None:
                 os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
             done = resume_comparison(
@@ -49,7 +52,8 @@ def resume(
         config, _ = opened.config()
         if opened.result() is not None and rounds is None:
             say(f"{folder} is finished already")
-        incidental: dict[str, Any] = {"data_dir": data_dir} if data_dir is not None else {}
+        given: dict[str, Any] = {"data_dir": data_dir, "processes": processes}
+        incidental = {name: value for name, value in given.items() if value is not None}
         with display:
             result = gapsl.resume(
                 folder,

@@ -61,6 +61,10 @@ Rate = Annotated[
 Validation = Annotated[float | None, typer.Option(help="Share of the training data held out.")]
 EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations; default: an epoch.")]
 CheckpointEvery = Annotated[int | None, typer.Option(help="Rounds between checkpoints; default: 20.")]
+Processes = Annotated[
+    str | None,
+    typer.Option(help="Processes that compute devices side by side; auto: one per core."),
+]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or mps.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: .safetensors or .pt.")]
 TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]

@@ -45,6 +45,7 @@ def train(
     evaluate_every: running.EvaluateEvery = None,
     checkpoint_every: running.CheckpointEvery = None,
     device: running.Device = None,
+    processes: running.Processes = None,
     pretrained: running.Pretrained = None,
     tensorboard: running.TensorBoard = None,
     config: running.ConfigFile = None,

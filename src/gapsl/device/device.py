@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gapsl.common.streams import global_stream
 from gapsl.data.batches import Batches
@@ -89,6 +91,14 @@ class Device:
         if self._buffers:  # none are kept of a forward that does not learn
             for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
+
+    def activations(self, batches: Iterator[Tensor], model: nn.Module | None = None) -> Iterator[Tensor]:
+        """Run inputs through the client-side model, or another, without training."""
+        model = (model or self.half.model).eval()
+        for inputs in batches:
+            with torch.no_grad():  # not around the yield: who asks may leave off before the end
+                found: Tensor = model(self.placed(inputs))
+            yield found
 
     def drift(self) -> float:
         """Return how far the client-side model is from its start, relative to the start's own length."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from gapsl.common.errors import GapslError, Rewind
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
@@ -168,3 +170,44 @@ class OwnCheckpoints(Protocol):
     def checkpoint_written(self, round: int) -> None:
         """Take note that the checkpoint after a round is there, the server's own part, too."""
         ...
+
+
+@runtime_checkable
+class Beside(Protocol):
+    """A fleet whose devices are in other processes of ours, with a server-side model beside them."""
+
+    def probabilities(self, split: Split, count: int) -> Iterator[tuple[int, Tensor]]:
+        """Let every device's client-side model and the server's run the first `count` samples of a set."""
+        ...
+
+    def close(self) -> None:
+        """End the processes."""
+        ...
+
+
+def probabilities(
+    server: nn.Module,
+    activations: Iterator[Tensor],
+    count: int,
+    finish: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Run the first `count` samples to the end; `finish` is what the server does not have of the model."""
+    found: list[Tensor] = []
+    with evaluating(server):
+        for batch in activations:
+            logits = server(batch) if finish is None else finish(server(batch))
+            found.append(logits.cpu().double().softmax(dim=1))
+            if sum(map(len, found)) >= count:
+                break  # the rest of the set is not asked for
+    return torch.cat(found)[:count]
+
+
+@contextmanager
+def evaluating(server: nn.Module) -> Iterator[None]:
+    """Let a model that trains evaluate inside."""
+    server.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        server.train()

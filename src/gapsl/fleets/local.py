@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gapsl.common.tensors import read_tensors, write_tensors
@@ -82,11 +81,7 @@ class LocalFleet:
         if not isinstance(whose, int):
             model = copy.deepcopy(model)
             model.load_state_dict(self._merged(whose))
-        model.eval()
-        for inputs in self._sets[split]():
-            with torch.no_grad():  # not around the yield: who asks may leave off before the end
-                activations = model(device.placed(inputs))
-            yield activations
+        yield from device.activations(self._sets[split](), model)
 
     @property
     def label_private(self) -> bool:
@@ -114,13 +109,11 @@ class LocalFleet:
 
     def save(self, folder: Path, round: int) -> None:
         """Write a file for each device."""
-        for id, device in self._devices.items():
-            write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
+        save(self._devices, folder)
 
     def load(self, folder: Path, round: int) -> None:
         """Read the file of each device."""
-        for id, device in self._devices.items():
-            device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))
+        load(self._devices, folder)
 
     def digests(self) -> Mapping[int, str]:
         """Return the SHA-256 of every client-side model."""
@@ -133,6 +126,18 @@ class LocalFleet:
     def _count(self, id: int, *, sent: int = 0, received: int = 0) -> None:
         if self._counts:
             self.traffic.add(id, sent=sent, received=received)
+
+
+def save(devices: Mapping[int, Device], folder: Path) -> None:
+    """Write a file for each device."""
+    for id, device in devices.items():
+        write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
+
+
+def load(devices: Mapping[int, Device], folder: Path) -> None:
+    """Read the file of each device."""
+    for id, device in devices.items():
+        device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))
 
 
 class ReplayFleet(LocalFleet):

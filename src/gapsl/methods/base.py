@@ -23,7 +23,7 @@ from gapsl.common.settings import Settings
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
 from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
 from gapsl.methods.robust import Robust, clipped, typical
-from gapsl.methods.server_model import Contribution, ServerModel
+from gapsl.methods.server_model import Contribution, Halfway, ServerModel
 from gapsl.models.half import Half
 
 # How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
@@ -82,6 +82,7 @@ class Strategy(ABC):
     counts_rounds: ClassVar[bool] = False  # what it does depends on how many rounds there are in all
     one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
     one_step: ClassVar[bool] = False  # the server takes one step on the gradients of all devices of a round
+    side_by_side: ClassVar[bool] = False  # devices of a round can be computed side by side, in any order
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         self.server, self.run = server, run
@@ -104,6 +105,21 @@ class Strategy(ABC):
 
         `measure` asks for the pairwise angles even where they cost further passes.
         """
+
+    def passes(self, device: int) -> ServerModel:
+        """Return the server-side model that a device's uploads go through."""
+        return self.server
+
+    def beside(self, upload: Upload, row: Tensor) -> Contribution | Halfway:
+        """Compute what depends on one upload alone; its gradient is written into the row."""
+        return self.passes(upload.device).first_order(upload, out=row)
+
+    def passes_state(self) -> dict[str, Any]:
+        """Return what the loss of the next passes depends on besides weights, as JSON values."""
+        return {}
+
+    def load_passes_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `passes_state` returned elsewhere."""
 
     def averaging(self, round: int) -> Mapping[int, float] | None:
         """Return weights by device if the client-side models are averaged after this round."""
@@ -150,7 +166,7 @@ class Strategy(ABC):
 
     def measure_angles(self, uploads: Sequence[Upload]) -> Measured:
         """Return the pairwise angles at the server's present weights, at the price of a pass each."""
-        rows = self.server.rows(len(uploads))
+        rows = torch.empty_like(self.server.rows(len(uploads)))  # the round's own may be there already
         ordered = sorted(uploads, key=lambda upload: upload.device)
         for row, upload in zip(rows, ordered, strict=True):
             self.server.first_order(upload, out=row)
@@ -161,6 +177,7 @@ class Parallel(Strategy):
     """One shared server-side model: a gradient for every device at the same weights, then one update."""
 
     one_step: ClassVar[bool] = True
+    side_by_side: ClassVar[bool] = True
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -15,8 +15,7 @@ from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Parameters, losses_of
 from gapsl.methods.psl import Psl
 from gapsl.methods.robust import clipped
-from gapsl.methods.server_model import Contribution
-from gapsl.models.half import all_finite
+from gapsl.methods.server_model import Contribution, Halfway
 
 Mean = Callable[[Sequence[int], Sequence[Tensor]], Tensor]  # devices, and a tensor of each
 ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001
@@ -30,23 +29,6 @@ class EpslParameters(Parameters):
         "mean",
         description="hidden activations for the averaged rows: of the devices' mean activations, or each own",
     )
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A device's forward pass whose backward has to wait for the other devices' last-layer gradients."""
-
-    upload: Upload
-    loss: float
-    logits: Tensor
-    activations: Tensor
-    last: Tensor  # d L_i / d logits
-    statistics: list[tuple[Tensor, Tensor]]
-
-    @property
-    def finite(self) -> bool:
-        """Whether what came in and what came out are all numbers."""
-        return math.isfinite(self.loss) and all_finite(self.activations, self.last)
 
 
 class Epsl(Psl):
@@ -70,7 +52,7 @@ class Epsl(Psl):
         """Average the last-layer gradients of the first rows, and combine as PSL does."""
         if self.chosen.phi == 0:
             return super().step(round, exchange, uploads, measure=measure)
-        waiting = sorted((self._forward(upload) for upload in uploads), key=lambda w: w.upload.device)
+        waiting = sorted((self.server.halfway(upload) for upload in uploads), key=lambda w: w.upload.device)
         measured = self.measure_angles([w.upload for w in waiting]) if measure else None
         finite = {w.upload.device: w for w in waiting if w.finite}
         shared = math.ceil(self.chosen.phi * len(waiting[0].last) - ROUNDING)
@@ -82,7 +64,7 @@ class Epsl(Psl):
             ids = [c.device for c in contributions]
             if self.chosen.hidden == "per-device" and len(ids) < len(finite):
                 # An outlier was among those averaged: once more without it.
-                again = [self._forward(c.upload) for c in contributions]
+                again = [self.server.halfway(c.upload) for c in contributions]
                 contributions = list(self._backwards(again, shared, gradients).values())
                 gradients = clipped(gradients) if self.run.robust == "clip" else gradients
             total = self.reduce(gradients, contributions)
@@ -108,34 +90,23 @@ class Epsl(Psl):
 
         return self.finish(exchange, arrived, rows, combine)
 
-    def _forward(self, upload: Upload) -> Waiting:
-        logits, activations, statistics = self.server.logits(upload)
-        loss = self.server.loss(logits, upload.labels, upload.device)
-        (last,) = torch.autograd.grad(loss, logits, retain_graph=True)
-        return Waiting(upload, loss.item(), logits, activations, last, statistics)
+    def beside(self, upload: Upload, row: Tensor) -> Contribution | Halfway:
+        """Run to the logits: the way back waits for the other devices' last-layer gradients."""
+        return super().beside(upload, row) if self.chosen.phi == 0 else self.server.halfway(upload)
 
     def _backwards(
-        self, waiting: Sequence[Waiting], shared: int, rows: Iterable[Tensor]
+        self, waiting: Sequence[Halfway], shared: int, rows: Iterable[Tensor]
     ) -> dict[int, Contribution]:
         """Back-propagate each device's own rows, and the averaged ones where hidden activations are own."""
         finite = [w for w in waiting if w.finite]
         averaged = self._averaged(finite, shared, self._mean) if finite else waiting[0].last[:shared]
         own = torch.zeros_like(averaged) if self.chosen.hidden == "mean" else averaged
-        found: dict[int, Contribution] = {}
-        for w, row in zip(waiting, rows, strict=True):
-            # What is not finite stays so, also where only rows that are averaged without it would tell.
-            mine = w if w.finite else replace(w, loss=math.nan)
-            found[w.upload.device] = self._backward(mine, torch.cat([own, w.last[shared:]]), row)
-        return found
+        # What is not finite stays so, also where only rows that are averaged without it would tell.
+        told = [w if w.finite else replace(w, loss=math.nan) for w in waiting]
+        found = self.server.backwards(told, [torch.cat([own, w.last[shared:]]) for w in told], list(rows))
+        return {one.device: one for one in found}
 
-    def _backward(self, w: Waiting, last: Tensor, row: Tensor) -> Contribution:
-        inputs = [*self.server.half.parameters, w.activations]
-        gradients = torch.autograd.grad(w.logits, inputs, last, materialize_grads=True)
-        return Contribution(
-            w.upload, w.loss, self.server.flatten(gradients[:-1], row), gradients[-1], w.statistics
-        )
-
-    def _through_mean(self, waiting: Sequence[Waiting], shared: int, mean_of: Mean) -> tuple[Tensor, Tensor]:
+    def _through_mean(self, waiting: Sequence[Halfway], shared: int, mean_of: Mean) -> tuple[Tensor, Tensor]:
         """Back-propagate the averaged rows once, through the devices' mean activations."""
         first = waiting[0].upload
         # The whole batch goes through, so that BatchNorm sees as many rows as it does for a device.
@@ -148,7 +119,7 @@ class Epsl(Psl):
         gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)
         return self.server.flatten(gradients[:-1]), gradients[-1]
 
-    def _averaged(self, waiting: Sequence[Waiting], shared: int, mean_of: Mean) -> Tensor:
+    def _averaged(self, waiting: Sequence[Halfway], shared: int, mean_of: Mean) -> Tensor:
         return mean_of([w.upload.device for w in waiting], [w.last[:shared] for w in waiting])
 
     def _mean(self, devices: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:

@@ -12,8 +12,7 @@ from torch import Tensor
 from gapsl.alignment import Alignment, Leader, align, identify_leader
 from gapsl.device.exchange import Outcome, Reply, Selection
 from gapsl.methods.base import Parallel, Parameters, losses_of, nothing
-from gapsl.methods.server_model import Contribution, Penalty
-from gapsl.models.half import all_finite
+from gapsl.methods.server_model import Contribution, Penalty, Regulariser
 
 
 class GapslParameters(Parameters):
@@ -124,25 +123,11 @@ class Gapsl(Parallel):
         Returns the indices in the loss, their activation gradients, and those whose derivative was not
         finite and who are left out for it.
         """
-        kept: list[int] = []
-        returned: dict[int, Tensor] = {}
-        skipped: list[int] = []
-        weight = self.chosen.weight
-        for index in found.kept:
-            contribution = contributions[index]
-            returned[index] = contribution.activation_gradient
-            if weight > 0 and self.chosen.penalty != "none":
-                _, derivative = self.server.penalty(contribution, leader.gradient, self.chosen.penalty)
-                if derivative is not None:
-                    on_weights, on_activations = derivative
-                    if not all_finite(on_weights, on_activations):
-                        del returned[index]
-                        skipped.append(index)
-                        continue
-                    gradients[index].add_(on_weights, alpha=weight)
-                    returned[index] = contribution.activation_gradient.add(on_activations, alpha=weight)
-            kept.append(index)
-        return kept, returned, skipped
+        how = Regulariser(self.chosen.penalty, self.chosen.weight)
+        chosen, rows = [contributions[i] for i in found.kept], [gradients[i] for i in found.kept]
+        answers = self.server.regularise(chosen, rows, leader.gradient, how)
+        returned = {i: one for i, one in zip(found.kept, answers, strict=True) if one is not None}
+        return list(returned), returned, [i for i in found.kept if i not in returned]
 
     def state(self) -> dict[str, Any]:
         """The running range of the dispersion, and what every method has."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -38,23 +37,78 @@ class Contribution:
     loss: float  # L_i
     gradient: Tensor  # g_i, flat
     activation_gradient: Tensor  # d L_i / d a_i
-    statistics: Statistics = field(default_factory=list)
+    statistics: Statistics
+    length: float  # |g_i| as it was computed, whatever a method adds to the gradient later
+    finite: bool  # whether loss, gradients and statistics are all numbers
+
+    @classmethod
+    def of(
+        cls,
+        upload: Upload,
+        loss: float,
+        gradient: Tensor,
+        activation_gradient: Tensor,
+        statistics: Statistics,
+    ) -> Contribution:
+        """Return a contribution with its length, and whether all of it is finite."""
+        length = length_of(gradient)
+        rest = (activation_gradient, *(tensor for pair in statistics for tensor in pair))
+        finite = math.isfinite(loss) and math.isfinite(length) and all_finite(*rest)
+        return cls(upload, loss, gradient, activation_gradient, statistics, length, finite)
 
     @property
     def device(self) -> int:
         """The device this was computed for."""
         return self.upload.device
 
-    @cached_property
-    def length(self) -> float:
-        """|g_i| as it was computed, whatever a method adds to the gradient later."""
-        return length_of(self.gradient)
+
+@dataclass(frozen=True)
+class Halfway:
+    """An upload run to the logits, whose way back has to wait for something else."""
+
+    upload: Upload
+    loss: float
+    last: Tensor  # d L_i / d logits
+    statistics: Statistics
+    logits: Tensor | None  # None: they are elsewhere
+    activations: Tensor  # the leaf that they were computed from
 
     @property
     def finite(self) -> bool:
-        """Whether loss, gradients and statistics are all numbers."""
-        rest = (self.activation_gradient, *(tensor for pair in self.statistics for tensor in pair))
-        return math.isfinite(self.loss) and math.isfinite(self.length) and all_finite(*rest)
+        """Whether what came in and what came out are all numbers."""
+        return math.isfinite(self.loss) and all_finite(self.activations.detach(), self.last)
+
+
+class Elsewhere(Protocol):
+    """Where passes are computed that are not computed here: beside the devices, in other processes."""
+
+    def contribution(self, passes: ServerModel, upload: Upload) -> Contribution | None:
+        """Return what was computed for an upload by a server-side model, if it was."""
+        ...
+
+    def halfway(self, passes: ServerModel, upload: Upload) -> Halfway | None:
+        """Return how an upload was run to the logits, if it was."""
+        ...
+
+    def backwards(
+        self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
+    ) -> list[Contribution]:
+        """Do what `ServerModel.backwards` does."""
+        ...
+
+    def regularise(
+        self, found: Sequence[Contribution], rows: Sequence[Tensor], leader: Tensor, how: Regulariser
+    ) -> list[Tensor | None]:
+        """Do what `ServerModel.regularise` does."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regulariser:
+    """How GDA's regulariser is differentiated, and what its derivative is multiplied by."""
+
+    mode: Penalty
+    weight: float
 
 
 class ServerModel:
@@ -71,6 +125,7 @@ class ServerModel:
         self.device_loss = device_loss  # what devices descend, where it is not what the server does
         half.model.train()  # whatever state it was handed over in
         self.running = RunningStatistics(half.model)
+        self.elsewhere: Elsewhere | None = None
         self._rows = torch.empty(0)
 
     def copy(self) -> ServerModel:
@@ -84,11 +139,20 @@ class ServerModel:
             self._rows = torch.empty(count, self.half.size, dtype=first.dtype, device=first.device)
         return self._rows[:count]
 
+    def keep_rows(self, rows: Tensor) -> None:
+        """Take the memory for a round's gradients."""
+        self._rows = rows
+
     def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
         """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given.
 
         Where devices have a loss of their own, the activations' gradient is that loss's.
         """
+        computed = self.elsewhere.contribution(self, upload) if self.elsewhere is not None else None
+        if computed is not None:
+            if out is None or out.data_ptr() == computed.gradient.data_ptr():
+                return computed
+            return replace(computed, gradient=out.copy_(computed.gradient))
         logits, activations, statistics = self.logits(upload)
         loss = self.loss(logits, upload.labels, upload.device)
         if self.device_loss is None:
@@ -98,7 +162,34 @@ class ServerModel:
             (returned,) = torch.autograd.grad(theirs, activations, retain_graph=True, materialize_grads=True)
             pieces = torch.autograd.grad(loss, self.half.parameters, materialize_grads=True)
             gradient = self.flatten(pieces, out)
-        return Contribution(upload, loss.item(), gradient, returned, statistics)
+        return Contribution.of(upload, loss.item(), gradient, returned, statistics)
+
+    def halfway(self, upload: Upload) -> Halfway:
+        """Run forward to the logits, and back from the loss to them."""
+        computed = self.elsewhere.halfway(self, upload) if self.elsewhere is not None else None
+        if computed is not None:
+            return computed
+        logits, activations, statistics = self.logits(upload)
+        loss = self.loss(logits, upload.labels, upload.device)
+        (last,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        return Halfway(upload, loss.item(), last, statistics, logits, activations)
+
+    def backwards(
+        self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
+    ) -> list[Contribution]:
+        """Run back from the logits with these gradients there; g_i are written into the rows."""
+        if self.elsewhere is not None and any(one.logits is None for one in found):
+            return self.elsewhere.backwards(found, last, rows)
+        return [self.backward(*one) for one in zip(found, last, rows, strict=True)]
+
+    def backward(self, found: Halfway, last: Tensor, row: Tensor) -> Contribution:
+        """Run one upload back from the logits; g_i is written into the row."""
+        assert found.logits is not None
+        inputs = [*self.half.parameters, found.activations]
+        *pieces, returned = torch.autograd.grad(found.logits, inputs, last, materialize_grads=True)
+        return Contribution.of(
+            found.upload, found.loss, self.flatten(pieces, row), returned, found.statistics
+        )
 
     def step(self, round: int, gradient: Tensor) -> bool:
         """Take the server's step, unless it would leave something that is not finite; say whether it did."""
@@ -140,6 +231,40 @@ class ServerModel:
         compute = self._exact if mode == "exact" else self._finite
         weights, activations = compute(contribution, pull.direction)
         return pull, (weights.neg_(), activations.neg_())
+
+    def regularise(
+        self, found: Sequence[Contribution], rows: Sequence[Tensor], leader: Tensor, how: Regulariser
+    ) -> list[Tensor | None]:
+        """Add the regulariser's derivative to the rows, in place, and return the activations' gradients.
+
+        Where the derivative is not finite the row stays as it is, and the gradient is None.
+        """
+        if how.weight == 0 or how.mode == "none":
+            return [one.activation_gradient for one in found]
+        if self.elsewhere is not None:
+            return self.elsewhere.regularise(found, rows, leader, how)
+        returned: list[Tensor | None] = []
+        for contribution, row in zip(found, rows, strict=True):
+            on_weights, on_activations = self.regularised(contribution, leader, how)
+            if on_weights is not None:
+                row.add_(on_weights, alpha=how.weight)
+            returned.append(on_activations)
+        return returned
+
+    def regularised(
+        self, contribution: Contribution, leader: Tensor, how: Regulariser
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return what is to be added to a device's gradient, times the weight, and its activations' gradient.
+
+        Nothing is to be added where the derivative is zero; where it is not finite, both are None.
+        """
+        _, derivative = self.penalty(contribution, leader, how.mode)
+        if derivative is None:
+            return None, contribution.activation_gradient
+        if not all_finite(*derivative):
+            return None, None
+        on_weights, on_activations = derivative
+        return on_weights, contribution.activation_gradient.add(on_activations, alpha=how.weight)
 
     def flatten(self, pieces: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
         """Join tensors shaped like the parameters into one flat vector."""

@@ -110,6 +110,7 @@ class Sfl(ClientAveraging):
     """Split federated learning, version 1."""
 
     summary = "split federated learning v1: a server-side copy per device; all averaged every epoch"
+    side_by_side: ClassVar[bool] = True
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         super().__init__(server, run)
@@ -138,6 +139,10 @@ class Sfl(ClientAveraging):
         if common and answers.losses:
             measured = Measured(exchange.devices, pairwise_angles(rows))
         return answers.outcome(measured)
+
+    def passes(self, device: int) -> ServerModel:
+        """Return the device's copy."""
+        return self.copies[device]
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Average the server's copies together with the client-side models."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Strategy
+from gapsl.methods.server_model import Contribution, Halfway, ServerModel
 from gapsl.models.half import Half
 
 
@@ -33,6 +34,22 @@ class Option(Strategy):
     ) -> Outcome:
         """Answer an exchange and update the server."""
         return self.method.step(round, exchange, uploads, measure=measure)
+
+    def passes(self, device: int) -> ServerModel:
+        """Return the server-side model that a device's uploads go through."""
+        return self.method.passes(device)
+
+    def beside(self, upload: Upload, row: Tensor) -> Contribution | Halfway:
+        """Compute what depends on one upload alone."""
+        return self.method.beside(upload, row)
+
+    def passes_state(self) -> dict[str, Any]:
+        """Return what the loss of the next passes depends on."""
+        return self.method.passes_state()
+
+    def load_passes_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `passes_state` returned elsewhere."""
+        self.method.load_passes_state(state)
 
     def averaging(self, round: int) -> Mapping[int, float] | None:
         """Return weights by device if the client-side models are averaged after this round."""

@@ -92,6 +92,14 @@ class SeenLabels(Option):
             self.calibration.see(device, labels)
         return outcome
 
+    def passes_state(self) -> dict[str, Any]:
+        """Return the counts, which the calibrated loss depends on."""
+        return self.calibration.state()
+
+    def load_passes_state(self, state: Mapping[str, Any]) -> None:
+        """Take over the counts."""
+        self.calibration.load_state(state)
+
     def state(self) -> dict[str, Any]:
         """Return the method's state and the counts."""
         return {**self.method.state(), "calibration": self.calibration.state()}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +34,7 @@ from gapsl.device.faults import Faults, make_faults
 from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
+from gapsl.fleets.processes import ProcessFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
@@ -169,6 +173,8 @@ def make_training(
         robust_trim=config.robust_trim,
     )
     strategy = with_options(METHODS[config.method](server, run), config, losses)
+    if isinstance(fleet, ProcessFleet):
+        fleet.serve(strategy, at_once=run.batches_per_round)
     if parts.own_data:
         counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
     else:
@@ -176,6 +182,7 @@ def make_training(
     labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels[: 0 if source.described else None]}
     if len(partition.validation):
         labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
+    alone = why_alone(parts)
     plan = Plan(
         config=config,
         total_rounds=parts.total_rounds,
@@ -185,6 +192,7 @@ def make_training(
         identity=run_identity(config, source.fingerprint, partition),
         custom=custom or {},
         classes=tuple(source.classes),
+        notice=f"the run stays in one process: {alone}" if alone and config.processes != 1 else None,
     )
     if folder is not None and not folder.partition_file.exists() and partition.samples:
         partition.save(folder.partition_file)
@@ -203,9 +211,12 @@ def undivided(config: Config) -> Partition:
     return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
 
 
-def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> LocalFleet:
-    """Return devices of this process that all start from one model, each with its own data."""
+def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> LocalFleet:
+    """Return devices of this machine that all start from one model, each with its own data."""
     config, source, partition = parts.config, parts.source, parts.partition
+    if kind is None:
+        processes = processes_of(parts)
+        kind = LocalFleet if processes == 1 else partial(ProcessFleet, processes)
     probes = make_probes(config, source)
     devices: dict[int, Device] = {}
     infos: dict[int, DeviceInfo] = {}
@@ -234,6 +245,30 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] = LocalFleet) -> Lo
 
     own = len(parts.owners) == config.devices  # not one pool of everybody's data
     return kind(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
+
+
+def processes_of(parts: Parts) -> int:
+    """Return how many processes compute the devices; one, where they cannot be computed side by side."""
+    asked, devices = parts.config.processes, participants(parts.config.devices, parts.config.participation)
+    if asked != "auto" and asked > devices:
+        raise InputError(f"processes = {asked}, but a round has {devices} devices; use {devices} or fewer")
+    if asked == 1 or why_alone(parts) is not None:
+        return 1
+    return min(devices, len(os.sched_getaffinity(0))) if asked == "auto" else asked
+
+
+def why_alone(parts: Parts) -> str | None:
+    """Say why devices cannot be computed side by side in several processes, if so."""
+    method = METHODS[parts.config.method]
+    if not method.side_by_side or method.in_turn or method.pooled:
+        return f"{parts.config.method} computes one device after another"
+    if parts.head is not None:
+        return "with labels = device the loss is not computed here"
+    if parts.where.type != "cpu":
+        return f"it computes on {parts.where.type}"
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return "this system cannot fork"
+    return None
 
 
 def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:

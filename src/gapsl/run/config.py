@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -22,6 +22,7 @@ PRESETS = Path(__file__).parent / "presets"
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {
     "data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints", "extended_to",
+    "processes",
 }  # fmt: skip
 
 
@@ -38,6 +39,9 @@ class Config(OptionSettings):
     )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")
+    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1, description="processes that compute devices side by side; `auto`: one per core"
+    )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(
         "auto", description="where angles cost further passes: at evaluations, in every round, or never"

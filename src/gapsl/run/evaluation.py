@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
-from gapsl.fleets.base import Away, Fleet, LabelPrivate, OwnTests, Split, Unmeasured, Whose
+from gapsl.fleets.base import (
+    Away,
+    Beside,
+    Fleet,
+    LabelPrivate,
+    OwnTests,
+    Split,
+    Unmeasured,
+    Whose,
+    evaluating,
+    probabilities,
+)
 from gapsl.run.records import finite_or_none
 
 NOBODY = "no device was there to be evaluated"
@@ -130,27 +140,31 @@ def evaluate(
             raise InputError(NO_TESTS)
         away = sorted(fleet.devices.keys() - own.keys())
     elif shared is not None:
-        one = scored(_probabilities(server, fleet.evaluate(split, shared), len(labels)), labels)
+        one = scored(probabilities(server, fleet.evaluate(split, shared), len(labels)), labels)
         found = dict.fromkeys(range(len(proportions)), one)
         ensemble = merged = one.accuracy
     else:
         given: dict[int, Tensor] = {}
-        for done, device in enumerate(sorted(fleet.devices)):
+        if isinstance(fleet, Beside):
+            for device, made in fleet.probabilities(split, len(labels)):
+                given[device] = made
+                measured(len(given))
+        for done, device in enumerate(sorted(fleet.devices.keys() - given.keys())):
             measured(done)
             try:
                 finish = partial(heads.head_logits, device) if heads is not None else None
-                given[device] = _probabilities(server, fleet.evaluate(split, device), len(labels), finish)
+                given[device] = probabilities(server, fleet.evaluate(split, device), len(labels), finish)
             except Away:
                 away.append(device)
         if not given:
             raise Unmeasured(NOBODY)
-        found = {device: scored(probabilities, labels) for device, probabilities in given.items()}
-        first, *others = given.values()
+        found = {device: scored(made, labels) for device, made in sorted(given.items())}
+        first, *others = (made for _, made in sorted(given.items()))
         ensemble = scored(sum(others, start=first), labels).accuracy
         if fleet.merges and heads is None and not away:
             weights = {device: float(info.samples) for device, info in fleet.devices.items()}
             merged = scored(
-                _probabilities(server, fleet.evaluate(split, weights), len(labels)), labels
+                probabilities(server, fleet.evaluate(split, weights), len(labels)), labels
             ).accuracy
     tested = {device: one for device, one in found.items() if len(one.labels)}
     losses = [one.loss for one in tested.values()]
@@ -203,23 +217,6 @@ def converged_epoch(curve: Sequence[tuple[float, float]]) -> float | None:
     )
 
 
-def _probabilities(
-    server: nn.Module,
-    activations: Iterator[Tensor],
-    count: int,
-    finish: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Run the first `count` samples to the end; `finish` is what the server does not have of the model."""
-    found: list[Tensor] = []
-    with _evaluating(server):
-        for batch in activations:
-            logits = server(batch) if finish is None else finish(server(batch))
-            found.append(logits.cpu().double().softmax(dim=1))
-            if sum(map(len, found)) >= count:
-                break  # the rest of the set is not asked for
-    return torch.cat(found)[:count]
-
-
 def _own_scores(
     fleet: OwnTests, devices: Sequence[int], server: nn.Module, shared: Whose | None
 ) -> dict[int, Scored]:
@@ -228,7 +225,7 @@ def _own_scores(
     for device in devices:
         batches = []
         try:
-            with _evaluating(server):
+            with evaluating(server):
                 for activations, own in fleet.evaluate_own(device, device if shared is None else shared):
                     batches.append(scored(server(activations).cpu().double().softmax(dim=1), own.cpu()))
         except Away:
@@ -243,7 +240,7 @@ def _own_counts(fleet: OwnTests, devices: Sequence[int], server: nn.Module) -> d
     for device in devices:
         samples = right = 0
         try:
-            with _evaluating(server):
+            with evaluating(server):
                 for batch, (activations, _) in enumerate(fleet.evaluate_own(device, device)):
                     right += fleet.head_correct(device, batch, server(activations))
                     samples += len(activations)
@@ -262,13 +259,3 @@ def _from_counts(counted: Mapping[int, float | None], devices: Sequence[int]) ->
         raise InputError(NO_TESTS)
     found = Measures(accuracy, away=tuple(device for device in devices if device not in counted))
     return replace(found, local=found.over_devices()["device_mean"])
-
-
-@contextmanager
-def _evaluating(server: nn.Module) -> Iterator[None]:
-    server.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        server.train()

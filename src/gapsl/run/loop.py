@@ -13,7 +13,7 @@ from torch import Tensor
 from gapsl.common.errors import Rewind, Stopped, TrainingStopped, Unavailable
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
-from gapsl.fleets.base import DropOuts, Fleet, Split, Traffic, Unmeasured
+from gapsl.fleets.base import Beside, DropOuts, Fleet, Split, Traffic, Unmeasured
 from gapsl.methods.base import Strategy
 from gapsl.models.half import digest
 from gapsl.run.checkpoint import Checkpoints
@@ -41,6 +41,7 @@ class Plan:
     identity: str  # what makes this run this run: its settings and its data
     custom: Mapping[str, str] = field(default_factory=dict)  # what the caller brought, by setting
     classes: tuple[str, ...] = ()
+    notice: str | None = None  # what a person should know before it begins
 
     @property
     def split(self) -> Split:
@@ -96,6 +97,8 @@ class Training:
                 plan.rounds_per_epoch,
             )
         )
+        if plan.notice is not None:
+            self._recorder.warn(plan.notice)
         unmeasured: list[int] = []
         try:
             while True:
@@ -111,6 +114,8 @@ class Training:
         except Stopped:
             return None
         finally:
+            if isinstance(self.fleet, Beside):
+                self.fleet.close()
             self._recorder.closed()
 
     def _to_the_end(self) -> RunResult | None:

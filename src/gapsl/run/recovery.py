@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapsl.common.errors import InputError, Rewind
-from gapsl.fleets.base import Fleet, OwnCheckpoints
+from gapsl.common.errors import InputError, Rewind, Unavailable
+from gapsl.fleets.base import Beside, Fleet, OwnCheckpoints
 from gapsl.methods.base import Strategy
 from gapsl.run.checkpoint import Checkpoint, Checkpoints, way_out
 from gapsl.run.health import Health
@@ -40,6 +40,7 @@ class Recovery:
         self._checkpoints = checkpoints  # None: the run has no files, and is not stored
         self._stored = 0  # the round of the newest checkpoint
         self._apart = fleet if isinstance(fleet, OwnCheckpoints) else None
+        self._rewinds = self._apart is not None or isinstance(fleet, Beside)
         if checkpoints is not None:
             checkpoints.tidy()
             checkpoints.keep_start = self._apart is not None  # which any device can go back to
@@ -59,19 +60,21 @@ class Recovery:
         """Go on from what is stored, or from the start if there is nothing."""
         if self._checkpoints is None:
             return
+        if self._rewinds and not self._checkpoints.found():
+            self._write()
         if self._apart is None:
             self._restore(self._checkpoints.latest())
-            return
-        if not self._checkpoints.found():
-            self._write()
-        self.go_back("the run goes on")
+        else:
+            self.go_back("the run goes on")
 
     def go_back(self, why: str) -> None:
         """Go back to the newest checkpoint that every device has, too."""
         while True:
             stored = self._checkpoints.found() if self._checkpoints is not None else {}
             common = self._common(stored)
-            if common is None or self._checkpoints is None:
+            if self._checkpoints is None:
+                raise Unavailable(f"{why}, and the run has no folder with checkpoints to go back to: out=...")
+            if common is None:
                 raise InputError(
                     f"{why}, and the server has no checkpoint that all devices have, too; start a new run"
                 )

@@ -1,0 +1,167 @@
+"""Devices in several processes: the same weights to the bit, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gapsl
+from gapsl.common.errors import InputError, Unavailable
+from gapsl.run.observers import Observer
+from gapsl.run.records import RoundRecord
+
+QUICK: dict[str, Any] = {
+    "dataset": "digits", "model": "mlp", "width": 0.25, "devices": 5, "partition": "dirichlet:0.3",
+    "batch_size": 8, "rounds": 4, "evaluate_every": 2, "checkpoint_every": 2, "train_samples": 240,
+    "test_samples": 40, "seed": 3,
+}  # fmt: skip
+PULL = {"lambda": 0.05, "exclusion": "none"}  # a regulariser that matters
+
+RUNS: dict[str, dict[str, Any]] = {
+    "psl": {"method": "psl"},
+    "frozen": {"method": "frozen"},
+    "papsl": {"method": "papsl", "model": "small"},
+    "sfl": {"method": "sfl", "sfl": {"interval": 3}},
+    "epsl": {"method": "epsl"},
+    "epsl, hidden per-device": {"method": "epsl", "epsl": {"hidden": "per-device"}},
+    "epsl without averaged rows": {"method": "epsl", "epsl": {"phi": 0.0}},
+    "gapsl, exact": {"method": "gapsl", "gapsl": {**PULL, "penalty": "exact"}},
+    "gapsl, finite": {"method": "gapsl", "gapsl": {**PULL, "penalty": "finite"}},
+    "gapsl, excluded plain": {"method": "gapsl", "gapsl": {"excluded": "plain"}},
+    "gapsl, clipped rows": {"method": "gapsl", "gapsl": PULL, "robust": "clip"},
+    "gapsl/rand-lgi": {"method": "gapsl/rand-lgi"},
+    "gapsl/non-gda": {"method": "gapsl/non-gda"},
+    "an outlier": {"method": "gapsl", "gapsl": PULL, "faults": "scale:1"},
+    "some of the devices": {"method": "gapsl", "participation": 0.6},
+    "BatchNorm and dropout": {"method": "psl", "model": "small", "norm": "batch", "dropout": 0.2},
+    "channels-last": {"method": "papsl", "model": "small", "layout": "channels-last"},
+    "calibration by labels seen": {"method": "psl", "calibration": "prior", "calibration_counts": "seen"},
+    "calibration of devices alone": {"method": "gapsl", "calibration": "prior", "gapsl": PULL},
+    "adamw": {"method": "psl", "server_optimizer": {"name": "adamw"}, "device_optimizer": {"name": "adamw"}},
+    "validation": {"method": "psl", "validation": 0.2},
+}
+
+
+def trained(out: Path | None = None, **words: Any) -> gapsl.RunResult:
+    result = gapsl.train(**{**QUICK, **words}, out=out)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_weights_and_measures_are_those_of_one_process(name: str) -> None:
+    alone = trained(**RUNS[name])
+    spread = trained(**RUNS[name], processes=2 if name != "psl" else 3)
+    assert spread.final.weights_sha256 == alone.final.weights_sha256
+    for measure in ("device_accuracy", "ensemble", "merged", "test_loss", "drift", "bytes_sent"):
+        assert getattr(spread.final, measure) == getattr(alone.final, measure), measure
+
+
+class Watcher(Observer):
+    """Kills a process of the fleet after some rounds, and notes what is said."""
+
+    def __init__(self, *rounds: int) -> None:
+        self.rounds, self.said, self.killed = list(rounds), [], 0
+
+    def round(self, record: RoundRecord) -> None:
+        if self.rounds and record.round == self.rounds[0]:
+            self.rounds.pop(0)
+            os.kill(children()[-1], signal.SIGKILL)
+            self.killed += 1
+
+    def warned(self, message: str) -> None:
+        self.said.append(message)
+
+
+def children() -> list[int]:
+    """Return the processes that this one has forked, by the kernel."""
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return sorted(map(int, found))
+
+
+@pytest.mark.parametrize("method", ["gapsl", "sfl", "papsl"])
+def test_a_killed_process_is_started_again_and_the_end_is_the_same(tmp_path: Path, method: str) -> None:
+    words = {"method": method, "model": "small", "norm": "batch" if method == "gapsl" else "group"}
+    alone = trained(**words, rounds=6)
+    before, watcher = children(), Watcher(1, 5)  # before the first checkpoint, and after another
+    spread = trained(tmp_path / "run", **words, rounds=6, processes=2, observers=[watcher])
+    assert watcher.killed == 2
+    assert spread.final.weights_sha256 == alone.final.weights_sha256
+    assert [message for message in watcher.said if "was killed (SIGKILL)" in message]
+    assert children() == before
+
+
+def test_without_checkpoints_a_killed_process_ends_the_run() -> None:
+    with pytest.raises(Unavailable, match=r"devices 2 to 4 was killed .*no folder with checkpoints"):
+        trained(processes=2, observers=[Watcher(1)])
+
+
+def test_processes_that_die_again_and_again_end_the_run(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"3 died since the last checkpoint.*--processes 1"):
+        trained(tmp_path / "run", processes=2, checkpoint_every=4, observers=[Watcher(1, 1, 1)])
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
+    alone = trained(method="sfl", rounds=6)
+    rounds: list[int] = []
+
+    class Count(Observer):
+        def round(self, record: RoundRecord) -> None:
+            rounds.append(record.round)
+
+    folder = tmp_path / "run"
+    words = {**QUICK, "method": "sfl", "rounds": 6, "processes": 2}
+    assert gapsl.train(**words, out=folder, observers=[Count()], stop=lambda: len(rounds) == 3) is None
+    assert len(rounds) == 3
+    result = gapsl.resume(folder, processes=3)
+    assert result is not None and result.final.weights_sha256 == alone.final.weights_sha256
+
+
+def test_an_error_in_a_process_is_raised_here_and_no_process_is_left() -> None:
+    before = children()
+
+    def loss(logits: torch.Tensor, labels: torch.Tensor, device: int) -> torch.Tensor:
+        if device == 4:
+            raise ValueError("there is no loss for device 4")
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    with pytest.raises(ValueError, match="no loss for device 4"):
+        gapsl.train(**QUICK, method="psl", loss=loss, processes=2)
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"method": "vanilla"}, "vanilla computes one device after another"),
+        ({"method": "sfl-v2"}, "sfl-v2 computes one device after another"),
+        ({"method": "central"}, "central computes one device after another"),
+        ({"method": "psl", "labels": "device"}, "the loss is not computed here"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_spread_out_stays_in_one_process_and_says_so(
+    words: dict[str, Any], reason: str
+) -> None:
+    watcher = Watcher()
+    spread = trained(**words, rounds=1, processes=2, observers=[watcher])
+    assert any(reason in message for message in watcher.said)
+    assert spread.final.weights_sha256 == trained(**words, rounds=1).final.weights_sha256
+
+
+def test_one_process_per_core_is_the_same_run_too() -> None:
+    assert trained(processes="auto").final.weights_sha256 == trained().final.weights_sha256
+
+
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [(0, "greater than or equal to 1"), (6, "a round has 5 devices; use 5 or fewer"), ("many", "auto")],
+)
+def test_a_number_of_processes_that_cannot_be_is_refused(processes: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        trained(processes=processes)
