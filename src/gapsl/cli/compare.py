@@ -18,6 +18,7 @@ from gapsl.cli.settings import chosen_settings
 from gapsl.cli.show import show
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
+from gapsl.dashboard.launch import live_page
 
 EPILOG = (
     "Example: gapsl compare --methods psl,sfl,gapsl --seeds 0,1,2 --rounds 200 --out runs/b. "
@@ -56,13 +57,14 @@ def compare(
     preset: running.Preset = None,
     set_: running.Assignments = None,
     plugin: running.Plugins = None,
+    dashboard: running.LivePage = False,
     quiet: running.Quiet = False,
 ) -> None:
     """Train methods side by side, the same data, order and start for all, and print one table."""
     chosen = chosen_settings(**locals())
     if plots:
         figure(1, 1)  # says now, and not after all training, if there is nothing to draw with
-    with Interrupt(running.asked_to_stop) as interrupt:
+    with live_page(out, dashboard, say), Interrupt(running.asked_to_stop) as interrupt:
         done = gapsl.compare(
             words(methods, "methods"),
             seeds=numbers(seeds),

@@ -15,6 +15,7 @@ from gapsl.cli.networking import given
 from gapsl.cli.running import guarded, output, say
 from gapsl.cli.show import show
 from gapsl.common.errors import InputError
+from gapsl.dashboard.launch import METRICS, address_of, can_measure, check_extra, listen
 from gapsl.methods.registry import METHODS
 from gapsl.network.processes import PARAMETERS, SERVER, Processes
 from gapsl.run.config import merge, parse_assignment
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 Out = Annotated[Path, typer.Option(help="Folder for run/, logs/ and the devices' own state/.")]
 OUT = Path("runs/fleet")
+PAGE = "dashboard"  # among its processes
 
 
 @app.command("up", epilog="Example: gapsl fleet up --devices 10 --set method=gapsl --wait")
@@ -42,13 +44,19 @@ def up(
     set_: running.Assignments = None,
     plugin: running.Plugins = None,
     data_dir: running.DataDir = None,
+    dashboard: running.LivePage = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is over, and show it.")] = False,
 ) -> None:
     """Start server, parameter server if one is needed, and devices, or those of them that are not running."""
     processes, run = Processes(out), out / "run"
+    if dashboard:
+        check_extra()
     with processes.locked():
-        if not bring_up(processes, out, config, devices, preset, set_, data_dir):
+        metrics = ["--metrics", METRICS] if dashboard and can_measure() else []
+        if not bring_up(processes, out, config, devices, preset, set_, data_dir, metrics):
             return
+        if dashboard:
+            show_page(processes, out)
     if not wait:
         say(f"see how it goes: gapsl fleet status --out {shlex.quote(str(out))}")
         say(f"stop it: gapsl fleet down --out {shlex.quote(str(out))}")
@@ -69,6 +77,7 @@ def bring_up(
     preset: str | None,
     set_: list[str] | None,
     data_dir: str | None,
+    metrics: list[str],
 ) -> bool:
     """Start whoever does not run; False: the run is finished, and there is nothing to start."""
     run = out / "run"
@@ -102,7 +111,7 @@ def bring_up(
                 "--parameter-server",
                 processes.serve(PARAMETERS, command, state / "address", there=SERVER in there),
             ]
-        command = ["serve", "--out", str(run), *settings, *data]
+        command = ["serve", "--out", str(run), *settings, *metrics, *data]
         calling = any(name in there for name in names)
         address = processes.serve(SERVER, command, run / "address", there=calling)
         for name in names:
@@ -116,6 +125,18 @@ def bring_up(
         say(f"started {', '.join(missing)}; the others were running")
     say(f"{chosen.method} with {len(names)} devices, server at {address}; logs in {processes.logs}")
     return True
+
+
+def show_page(processes: Processes, out: Path) -> None:
+    """Start the live page as one of the fleet's processes, and say where it is."""
+    if PAGE in processes.running():
+        say(f"live page: {processes.last_lines(PAGE, 1)}")
+        return
+    with listen() as opened:
+        place = address_of(opened, "localhost", None)
+        port = opened.getsockname()[1]
+    processes.start(PAGE, ["dashboard", str(out), "--expect", "--port", str(port)])
+    say(f"live page: {place}")
 
 
 @app.command("status")

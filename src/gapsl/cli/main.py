@@ -21,6 +21,8 @@ COMMANDS = {  # a function, or a typer.Typer with functions of its own
     "resume": "gapsl.cli.resume:resume",
     "status": "gapsl.cli.status:status",
     "show": "gapsl.cli.show:show",
+    "dashboard": "gapsl.cli.dashboard:dashboard",
+    "report": "gapsl.cli.report:report",
     "diagnose": "gapsl.cli.diagnose:diagnose_runs",
     "methods": "gapsl.cli.methods:methods",
     "settings": "gapsl.cli.settings:settings",

@@ -105,6 +105,7 @@ Plugins = Annotated[
         help="Your own methods, models, datasets or observers; may be repeated. It runs, so trust it.",
     ),
 ]
+LivePage = Annotated[bool, typer.Option("--dashboard", help="Show it on a live page in the browser, too.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
 
 

@@ -11,6 +11,7 @@ from gapsl.cli import networking, running
 from gapsl.cli.networking import given, log, split_names, start_log
 from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
+from gapsl.dashboard.launch import METRICS, can_measure, live_page
 from gapsl.run.config import merge, parse_assignment
 from gapsl.run.serve import serve_run
 from gapsl.run.served_run import served_settings
@@ -54,6 +55,7 @@ def serve(
     preset: running.Preset = None,
     set_: running.Assignments = None,
     plugin: running.Plugins = None,
+    dashboard: running.LivePage = False,
     log_format: networking.LogFormat = "text",
 ) -> None:
     """Serve a run: wait for its devices, train with them, and go on whatever happens."""
@@ -73,7 +75,11 @@ def serve(
         {"network": network} if network else {},
     )
     chosen, agreed = served_settings(config, preset, words, out)
-    with Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt:
+    metrics = metrics or (METRICS if dashboard and can_measure() else "")  # they say who is connected
+    with (
+        live_page(out, dashboard, log.info),
+        Interrupt(lambda: log.info("asked to stop: after this round")) as interrupt,
+    ):
         result = serve_run(
             chosen, agreed, out, listen, certs, insecure, metrics, [], stop=lambda: interrupt.asked
         )

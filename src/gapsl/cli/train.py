@@ -14,6 +14,7 @@ from gapsl.cli.running import output, say
 from gapsl.cli.settings import chosen_settings
 from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
+from gapsl.dashboard.launch import live_page
 from gapsl.methods.registry import METHODS
 from gapsl.run.records import RunResult
 
@@ -52,6 +53,7 @@ def train(
     preset: running.Preset = None,
     set_: running.Assignments = None,
     plugin: running.Plugins = None,
+    dashboard: running.LivePage = False,
     quiet: running.Quiet = False,
 ) -> None:
     """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""
@@ -59,7 +61,11 @@ def train(
     if out is None:
         method_name = METHODS.canonical(chosen.method).replace("/", "-")
         out = Path("runs") / f"{chosen.dataset.replace('/', '-')}-{method_name}-seed{chosen.seed}"
-    with Interrupt(running.asked_to_stop) as interrupt, Display(output, quiet=quiet) as display:
+    with (
+        live_page(out, dashboard, say),
+        Interrupt(running.asked_to_stop) as interrupt,
+        Display(output, quiet=quiet) as display,
+    ):
         result = gapsl.train(
             chosen,
             out=out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -174,6 +175,17 @@ class RoundRecord(Subscripts):
         """Read a line of records.jsonl, of this version or an older one; InputError says what is wrong."""
         found: RoundRecord = read(RoundRecord, values, upgrade_record)
         return found
+
+    @staticmethod
+    def from_line(line: bytes) -> RoundRecord:
+        """Read a line of records.jsonl as it is in the file: the same, several times as fast."""
+        if line.startswith(b'{"schema": %d,' % SCHEMA):
+            try:
+                found: RoundRecord = adapter(RoundRecord).validate_json(line)
+                return found
+            except ValidationError:
+                pass  # the other way says in words what is wrong
+        return RoundRecord.from_dict(json.loads(line))
 
 
 @dataclass(frozen=True, kw_only=True)

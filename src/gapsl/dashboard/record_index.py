@@ -1,0 +1,311 @@
+"""What a page shows of a run's records, read once and then read on: columns of numbers and byte offsets."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from gapsl.common.errors import InputError
+from gapsl.dashboard.downsample import Numbers, Trace, mean_of
+from gapsl.run.records import Angles, Evaluation, RoundRecord
+
+PHASES = ("collect", "server", "deliver", "move", "evaluate")
+AXES = ("round", "epoch", "bytes", "seconds")
+OF_ROUNDS = (*AXES, "loss", "angle", "ratio", "threshold", "dispersion", "kept", "apart", *PHASES)
+MEASURES = (
+    "device_mean",
+    "ensemble",
+    "merged",
+    "local",
+    "device_std",
+    "device_min",
+    "device_max",
+    "test_loss",
+)
+COUNTS = ("rounds", "led", "kept", "excluded", "skipped", "absent", "restored", "sent", "received")
+CHUNK = 4 << 20
+AT_ONCE = 64  # records between two chances for others to look
+RECENT = 20  # rounds whose pace and throughput count
+ROUND = re.compile(rb'"round": (\d+)')
+
+
+class RecordIndex:
+    """The numbers of the records that were read, and where in the file they are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.RLock()  # of who reads on against who looks
+        self._reset()
+
+    def _reset(self) -> None:
+        self.offset, self._last_line, self._file = 0, b"", -1
+        self.size = 0  # of the file, when it was last looked at
+        self.damage: str | None = None
+        self.lines = 0
+        self.rounds = {name: array("d") for name in OF_ROUNDS}
+        self.evaluations = {name: array("d") for name in (*AXES, *MEASURES)}
+        self.devices = {name: np.zeros(0) for name in COUNTS}
+        self.trace, self.traced = Trace(), ""
+        self.measured = array("q")  # rounds with all angles, and where their records are
+        self.measured_at = array("q")
+        self._angles = np.zeros((2, 0, 0))  # sums and counts
+        self.recent: deque[RoundRecord] = deque(maxlen=RECENT)
+        self.evaluation: Evaluation | None = None
+        self.chooses = False
+
+    @property
+    def last(self) -> RoundRecord | None:
+        """The last record."""
+        return self.recent[-1] if self.recent else None
+
+    @property
+    def share(self) -> float:
+        """Which share of the file is read."""
+        return self.offset / self.size if self.size else 1.0
+
+    def read_on(self, seconds: float = math.inf) -> bool:
+        """Read the records that are new, for no longer than that; True if anything has changed.
+
+        A last line that is not finished is left for the next time; a file that was shortened is read anew.
+        """
+        try:
+            with self.path.open("rb") as file:
+                return self._read_on(file, time.monotonic() + seconds)
+        except FileNotFoundError:
+            changed = self.lines > 0
+            with self.lock:
+                self._reset()
+            return changed
+
+    def _read_on(self, file: BinaryIO, deadline: float) -> bool:
+        before, found = self.lines, os.fstat(file.fileno())
+        rewound = bool(self.offset) and (found.st_ino != self._file or found.st_size < self.offset)
+        if not rewound and found.st_size > self.offset and self._last_line:
+            file.seek(self.offset - len(self._last_line))
+            rewound = file.read(len(self._last_line)) != self._last_line
+        with self.lock:
+            if rewound:
+                self._reset()
+            self._file, self.size = found.st_ino, found.st_size
+        while self.damage is None and time.monotonic() < deadline:
+            lines = list(whole_lines(file, self.offset, AT_ONCE))
+            if not lines:
+                break
+            with self.lock:
+                for line in lines:
+                    if not self._take(line):
+                        break
+        return rewound or self.lines != before
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            record = RoundRecord.from_line(line)
+        except (ValueError, RecursionError) as error:
+            self.damage = (
+                f"{self.path.name} is damaged in line {self.lines + 1}: {error}; what follows is not shown"
+            )
+            return False
+        self.add(record, self.offset)
+        self.lines += 1
+        self.offset, self._last_line = self.offset + len(line), line
+        return True
+
+    def add(self, record: RoundRecord, offset: int) -> None:
+        """Take a record in; one that stands for the rounds since the last counts for all of them."""
+        rows = self.rounds
+        gap = record.round - int(rows["round"][-1] if rows["round"] else 0)
+        traffic = sum(record.bytes_sent.values()) + sum(record.bytes_received.values())
+        spent = sum(seconds for phase, seconds in record.seconds.items() if phase != "evaluate")
+        chosen = record.selection
+        self.chooses = self.chooses or chosen is not None
+        values: dict[str, float | None] = {
+            "round": record.round,
+            "epoch": record.epoch,
+            "bytes": gap * traffic + (rows["bytes"][-1] if rows["bytes"] else 0),
+            "seconds": gap * spent + (rows["seconds"][-1] if rows["seconds"] else 0),
+            "loss": record.loss,
+            "angle": record.angle_mean,
+            "ratio": None if chosen is None else chosen.ratio,
+            "threshold": None if chosen is None else chosen.threshold,
+            "dispersion": None if chosen is None else chosen.dispersion,
+            "kept": len(chosen.kept) / max(1, len(record.present)) if chosen is not None else None,
+            "apart": None if record.probes is None else record.probes.apart,
+            **{phase: record.seconds.get(phase) for phase in PHASES},
+        }
+        append(self.rounds, values)
+        if record.evaluation is not None:
+            self._evaluated(record.evaluation)
+        self._count(record, gap)
+        to_leader = chosen is not None and bool(chosen.lead_angles)
+        angles = chosen.lead_angles if chosen is not None and to_leader else record.scores
+        self.traced = self.traced or (
+            "angle to the leader" if to_leader else "mean angle to the others" if angles else ""
+        )
+        self.trace.add(list(angles), list(angles.values()))
+        if record.angles is not None:
+            self._measured(record.angles, record.round, offset)
+        self.recent.append(record)
+
+    def _evaluated(self, found: Evaluation) -> None:
+        self.evaluation = found
+        traffic = sum(found.bytes_sent.values()) + sum(found.bytes_received.values())
+        own = {name: getattr(found, name) for name in ("round", "epoch", "seconds", *MEASURES)}
+        append(self.evaluations, own | {"bytes": traffic})
+
+    def _count(self, record: RoundRecord, gap: int) -> None:
+        events, chosen = record.events, record.selection
+        restored = [*events.restored_before, *events.restored_between, *events.restored_after]
+        present = record.present
+        everybody = max((*record.bytes_sent, *present, *events.absent), default=-1) + 1
+        missing = everybody - len(self.devices["sent"])
+        if missing > 0:
+            self.devices = {name: np.pad(values, (0, missing)) for name, values in self.devices.items()}
+        kept = set(chosen.kept) if chosen is not None else present
+        for name, devices in {
+            "rounds": present,
+            "led": chosen.leader if chosen is not None else (),
+            "kept": kept,
+            "excluded": present - kept - set(record.skipped),
+            "skipped": record.skipped,
+            "absent": events.absent,
+            "restored": restored,
+        }.items():
+            self.devices[name][list(devices)] += gap
+        for name, traffic in (("sent", record.bytes_sent), ("received", record.bytes_received)):
+            self.devices[name][list(traffic)] += gap * np.fromiter(traffic.values(), float, len(traffic))
+
+    def _measured(self, angles: Angles, round: int, offset: int) -> None:
+        self.measured.append(round)
+        self.measured_at.append(offset)
+        missing = max(angles.devices, default=-1) + 1 - self._angles.shape[1]
+        if missing > 0:
+            self._angles = np.pad(self._angles, ((0, 0), (0, missing), (0, missing)))
+        where = np.ix_(angles.devices, angles.devices)
+        self._angles[0][where] += square(angles)
+        self._angles[1][where] += 1
+
+    def mean_angles(self) -> Numbers:
+        """Return the angles between every two devices' gradients, averaged over the rounds that have them."""
+        sums, counts = self._angles
+        return mean_of(sums, counts)
+
+    def angles_at(self, place: int) -> Angles | None:
+        """Return the angles of the place-th round that has them, read from the file again."""
+        with self.path.open("rb") as file:
+            file.seek(self.measured_at[place])
+            return RoundRecord.from_line(file.readline()).angles
+
+
+def append(columns: dict[str, array[float]], values: dict[str, float | None]) -> None:
+    """Add a row to columns; what is not there is NaN."""
+    for name, column in columns.items():
+        value = values[name]
+        column.append(math.nan if value is None else value)
+
+
+def square(angles: Angles) -> Numbers:
+    """Return the angles of all pairs as an array."""
+    size = len(angles.devices)
+    found = np.zeros((size, size))
+    found[np.triu_indices(size, 1)] = [angle for row in angles.above for angle in row]
+    return found + found.T
+
+
+def whole_lines(file: BinaryIO, offset: int, most: int) -> Iterator[bytes]:
+    """Yield the lines from a place on, as many as are wanted; one without its end is none."""
+    file.seek(offset)
+    for _ in range(most):
+        line = file.readline()
+        if not line.endswith(b"\n"):
+            return
+        yield line
+
+
+def preview(path: Path, every: int | None, most: int = 200) -> RecordIndex:
+    """Return an index of some records of a long file, which takes no time: those of every so many rounds.
+
+    Rounds follow each other in the file and take about the same room, so a round is found by a few guesses.
+    """
+    found = RecordIndex(path)
+    with path.open("rb") as file:
+        found.size = os.fstat(file.fileno()).st_size
+        last, _ = last_line(file, found.size)
+        total = round_of(last)
+        step = every or 1
+        wanted = [step * k for k in range(1, total // step + 1)]
+        chosen = wanted[:: -(-len(wanted) // most)] if wanted else []
+        for round in dict.fromkeys([1, *chosen, total]):
+            place = locate(file, found.size, total, round)
+            if place is not None:
+                file.seek(place)
+                try:
+                    found.add(RoundRecord.from_line(file.readline()), place)
+                except (ValueError, InputError):
+                    continue  # who reads the whole file says so
+    return found
+
+
+def locate(file: BinaryIO, size: int, total: int, round: int) -> int | None:
+    """Return where the record of a round begins, None if it is not found by guessing."""
+    low, high = 0, size  # it begins in between
+    first, last = 0, total + 1  # the rounds around that
+    for _ in range(40):
+        guess = low + int((high - low) * (round - first - 1) / max(1, last - first))
+        start = line_start(file, guess)
+        file.seek(start)
+        here = round_of(file.read(64))
+        if here == round:
+            return start
+        if here == 0:
+            return None
+        if here < round:
+            file.seek(start)
+            file.readline()
+            low, first = file.tell(), here
+        else:
+            high, last = start, here
+        if low >= high:
+            return None
+    return None
+
+
+def line_start(file: BinaryIO, place: int) -> int:
+    """Return where the line begins that has the byte at a place."""
+    while place > 0:
+        back = min(place, 1 << 14)
+        file.seek(place - back)
+        found = file.read(back).rfind(b"\n")
+        if found >= 0:
+            return place - back + found + 1
+        place -= back
+    return 0
+
+
+def last_line(file: BinaryIO, size: int) -> tuple[bytes, int]:
+    """Return the last line that is finished, and where it begins."""
+    file.seek(max(0, size - 1))
+    end = size if file.read(1) == b"\n" else line_start(file, size)
+    start = line_start(file, end - 1) if end else 0
+    file.seek(start)
+    return file.read(end - start), start
+
+
+def round_of(head: bytes) -> int:
+    """Return the round that a record's first bytes name, 0 if they name none."""
+    found = ROUND.search(head[:64])
+    return int(found[1]) if found is not None else 0
+
+
+def columns(found: dict[str, array[float]], names: Iterable[str] | Sequence[str]) -> dict[str, Numbers]:
+    """Return columns as arrays of their own, which stay as they are while others are read."""
+    return {name: np.array(found[name]) for name in names}

@@ -1,0 +1,212 @@
+"""The runs that a page shows: found in folders, read on while they are trained, never written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gapsl.analysis.comparison_folder import some_runs
+from gapsl.analysis.labels import Labels, read_labels
+from gapsl.analysis.runs import RunSummary, settings_of, stored_settings
+from gapsl.common.errors import InputError
+from gapsl.dashboard.record_index import RecordIndex, preview
+from gapsl.network.processes import PROCESSES
+from gapsl.network.protocol.settings import Network, make_network
+from gapsl.run.config import read_yaml
+from gapsl.run.folder import RunFolder
+from gapsl.run.records import FinalEvaluation
+from gapsl.run.status import is_locked, planned_rounds
+
+LONG = 16 << 20  # bytes of records from which on some are shown before all are read
+STEP = 0.2  # seconds that one run is read before the others have their turn
+PAUSE = 0.2  # seconds between two looks at the files
+
+
+class WatchedRun:
+    """One run: its settings, the index of its records, and how it stands."""
+
+    def __init__(self, folder: RunFolder, number: int, data_dir: str | None = None) -> None:
+        self.folder, self.number, self._data_dir = folder, number, data_dir
+        self.settings: Mapping[str, Any] = stored_settings(folder)
+        self.full = RecordIndex(folder.records_file)
+        self.sketch: RecordIndex | None = None  # of a long file, until all of it is read
+        self.final: FinalEvaluation | None = None
+        self.trouble: str | None = None  # what of its files cannot be read
+        self.state = "stopped"
+        self.version = 0
+        self._seen: tuple[object, ...] = ()
+        self._classes: tuple[str, ...] = ()
+        self._result_time = 0
+
+    @property
+    def index(self) -> RecordIndex:
+        """The records as far as they are known."""
+        return self.sketch or self.full
+
+    @property
+    def reading(self) -> float | None:
+        """The share of its records that is read; None: all."""
+        return self.full.share if self.sketch is not None else None
+
+    @property
+    def name(self) -> str:
+        """Its label, or its method."""
+        return str(self.settings.get("label") or self.settings["method"])
+
+    @property
+    def total(self) -> int:
+        """How many rounds it is to have; 0 if that is not known yet."""
+        return planned_rounds(self.settings, self.index.last)
+
+    @property
+    def fleet(self) -> Path | None:
+        """The folder of the processes that `gapsl fleet up` has started for it, if it has."""
+        parent = self.folder.path.parent
+        return parent if (parent / PROCESSES).exists() else None
+
+    @property
+    def network(self) -> Network | None:
+        """How it goes over the network, if it does."""
+        if not self.folder.network_file.exists():
+            return None
+        return make_network(read_yaml(self.folder.network_file))
+
+    @cached_property
+    def labels(self) -> tuple[Labels | None, str]:
+        """Who has how many samples of each class, or why that is not known."""
+        return read_labels(self.folder, self.settings, self._data_dir)
+
+    def names(self) -> list[str]:
+        """Return what its devices are called."""
+        count = max(int(self.settings["devices"]), len(self.index.devices["sent"]))
+        network = self.network
+        try:
+            return list(network.device_names(count)) if network is not None else list(map(str, range(count)))
+        except InputError:
+            return list(map(str, range(count)))
+
+    def read_on(self, seconds: float = STEP) -> bool:
+        """Look at its files; True if anything has changed."""
+        if self.full.offset == 0 and self.sketch is None:
+            self._sketch()
+        self.full.read_on(seconds)
+        if self.sketch is not None and self.full.offset >= self.sketch.size:
+            self.sketch = None
+        self._look_at_result()
+        finished = self.folder.result_file.exists()
+        self.state = "finished" if finished else "running" if is_locked(self.folder) else "stopped"
+        seen = (self.state, self.full.lines, self.full.offset, self.full.damage, self.trouble, self.final)
+        changed, self._seen = seen != self._seen, seen
+        self.version += changed
+        return changed
+
+    def _sketch(self) -> None:
+        try:
+            if self.folder.records_file.stat().st_size > LONG:
+                self.sketch = preview(self.folder.records_file, self.settings.get("evaluate_every"))
+        except OSError:  # no records yet
+            pass
+
+    def _look_at_result(self) -> None:
+        try:
+            written = self.folder.result_file.stat().st_mtime_ns
+        except OSError:
+            self.final, self._result_time = None, 0
+            return
+        if written == self._result_time:
+            return
+        self._result_time = written
+        try:
+            result = self.folder.result()
+            self.settings = stored_settings(self.folder)  # an extension has changed them
+            self.final, self.trouble = (result.final, None) if result is not None else (None, None)
+            self._classes = result.classes if result is not None else ()
+        except InputError as error:
+            self.final, self.trouble = None, str(error)
+
+    def summary(self) -> RunSummary:
+        """Return what tables need of it."""
+        index = self.index
+        return RunSummary(
+            name=self.name,
+            seed=int(self.settings["seed"]),
+            settings=settings_of(self.settings),
+            history=(index.evaluation,) if index.evaluation is not None else (),
+            done=index.last.round if index.last is not None else 0,
+            total=self.total,
+            final=self.final,
+            classes=self._classes,
+            folder=self.folder,
+        )
+
+
+class Watch:
+    """All runs of some folders. A thread reads on; whoever looks sees `version` grow."""
+
+    def __init__(
+        self, folders: Sequence[Path], *, data_dir: str | None = None, expected: bool = False
+    ) -> None:
+        self.folders, self._data_dir = folders, data_dir
+        self.runs: list[WatchedRun] = []
+        self.refused: dict[Path, str] = {}
+        self.version = 0
+        self._stopped = threading.Event()
+        self.look(expected=expected)
+        if not self.runs and not expected:
+            raise InputError("; ".join(self.refused.values()))
+
+    def look(self, *, expected: bool = True) -> None:
+        """Find the runs that are there; those that are not yet may be `expected`."""
+        known = {run.folder.path for run in self.runs}
+        for folder in self.folders:
+            try:
+                found = some_runs(inner(folder))
+            except InputError:
+                if not expected:
+                    raise
+                continue
+            for one in found:
+                if one.path in known:
+                    continue
+                try:
+                    self.runs.append(WatchedRun(one, len(self.runs), self._data_dir))
+                    self.refused.pop(one.path, None)
+                except (InputError, OSError) as error:
+                    self.refused[one.path] = f"{one.path.name}: {error}"
+
+    def read_on(self, seconds: float = STEP) -> bool:
+        """Look once at everything; True if anything has changed."""
+        before = len(self.runs)
+        self.look()
+        changed = [run.read_on(seconds) for run in self.runs]
+        if any(changed) or len(self.runs) != before:
+            self.version += 1
+        return any(changed)
+
+    def read_all(self) -> None:
+        """Read everything that is there."""
+        for run in self.runs:
+            run.full.read_on()
+            run.read_on()
+
+    def start(self) -> None:
+        """Read on in the background until `stop`."""
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            busy = self.read_on() and any(run.sketch is not None for run in self.runs)
+            self._stopped.wait(0.01 if busy else PAUSE)
+
+
+def inner(folder: Path) -> Path:
+    """Return the folder of the run that `gapsl fleet up` has made in a folder, or the folder itself."""
+    inside = folder / "run"
+    return inside if RunFolder(inside).config_file.is_file() else folder

@@ -1,0 +1,156 @@
+"""Records are read once, then read on, whatever happens to their file meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from long_runs import lines, made_run
+
+from gapsl.common.errors import InputError
+from gapsl.dashboard.record_index import RecordIndex, locate, preview
+from gapsl.run.records import RoundRecord
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def index_of(path: Path) -> RecordIndex:
+    found = RecordIndex(path)
+    found.read_on()
+    return found
+
+
+def same(one: RecordIndex, other: RecordIndex) -> None:
+    for name in one.rounds:
+        assert np.array_equal(one.rounds[name], other.rounds[name], equal_nan=True), name
+    for name in one.devices:
+        assert np.array_equal(one.devices[name], other.devices[name]), name
+    assert list(one.measured_at) == list(other.measured_at)
+    assert list(one.evaluations["round"]) == list(other.evaluations["round"])
+
+
+def test_reading_in_pieces_is_reading_at_once(tmp_path: Path) -> None:
+    whole = (made_run(tmp_path / "a", rounds=40, devices=4) / "records.jsonl").read_bytes()
+    growing = tmp_path / "records.jsonl"
+    found = RecordIndex(growing)
+    assert not found.read_on(), "there is no file yet"
+    for end in range(0, len(whole) + 777, 777):  # mostly in the middle of a line
+        growing.write_bytes(whole[:end])
+        found.read_on()
+        assert found.lines == whole[:end].count(b"\n")
+    assert not found.read_on(), "nothing is new"
+    same(found, index_of(tmp_path / "a" / "records.jsonl"))
+
+
+def test_numbers_are_those_of_the_records(tmp_path: Path) -> None:
+    found = index_of(made_run(tmp_path / "a", rounds=20, devices=6) / "records.jsonl")
+    assert list(found.rounds["round"]) == list(range(1, 21))
+    assert found.rounds["bytes"][-1] == 20 * 6 * 2 * 576
+    assert found.rounds["seconds"][-1] == pytest.approx(20 * 0.4)
+    assert list(found.devices["led"]) == [20, 20, 0, 0, 0, 0]
+    assert list(found.devices["kept"]) == [20, 20, 20, 0, 0, 0]
+    assert list(found.devices["excluded"]) == [0, 0, 0, 20, 20, 20]
+    assert list(found.evaluations["device_mean"]) == [0.5, 1.0]
+    assert found.traced == "angle to the leader"
+    assert found.mean_angles()[0, 2] == pytest.approx(0.6)
+    angles = found.angles_at(7)
+    assert angles is not None and len(angles.devices) == 6
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_run_that_went_back_is_read_anew(tmp_path: Path, replaced: bool) -> None:
+    path = made_run(tmp_path / "a", rounds=30, devices=3) / "records.jsonl"
+    found = index_of(path)
+    kept = "".join(list(lines(30, 3, 10))[:12])
+    if replaced:  # as the run does it
+        (tmp_path / "draft").write_text(kept)
+        (tmp_path / "draft").replace(path)
+    else:
+        path.write_text(kept)
+    assert found.read_on()
+    same(found, index_of(path))
+    assert found.rounds["round"][-1] == 12
+    with path.open("a") as file:
+        file.writelines(lines(60, 3, 10, first=13))
+    assert found.read_on()
+    same(found, index_of(path))
+
+
+def test_a_run_that_went_back_and_beyond_between_two_looks_is_read_anew(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "a", rounds=20, devices=3) / "records.jsonl"
+    found = index_of(path)
+    with path.open("r+") as file:  # the same file, and longer than before
+        file.writelines(lines(90, 3, 7))
+    assert found.read_on()
+    assert found.rounds["round"][-1] == 90
+    same(found, index_of(path))
+
+
+def test_a_file_that_is_gone_is_a_run_without_records(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "a", rounds=5, devices=2) / "records.jsonl"
+    found = index_of(path)
+    path.unlink()
+    assert found.read_on()
+    assert found.last is None
+
+
+@pytest.mark.parametrize("bad", [b"{}\n", b"no json\n", b'{"schema": 9, "round": 4}\n', b"\xff\xfe\n", b"\n"])
+def test_a_damaged_line_is_named_and_what_was_before_it_stays(tmp_path: Path, bad: bytes) -> None:
+    path = made_run(tmp_path / "a", rounds=3, devices=2) / "records.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + bad + whole)
+    found = index_of(path)
+    assert found.lines == 3
+    assert found.damage is not None and "damaged in line 4" in found.damage
+    assert not found.read_on()
+
+
+@pytest.mark.parametrize("name", ["finished", "unfinished", "comparison/psl-seed0", "network/run"])
+def test_records_of_version_1_are_read(name: str) -> None:
+    found = index_of(FIXTURES / name / "records.jsonl")
+    assert found.damage is None
+    assert found.lines > 0
+
+
+@pytest.mark.parametrize("every", [10, 7, None])
+def test_a_preview_has_rounds_of_the_whole_run_and_its_evaluations(tmp_path: Path, every: int | None) -> None:
+    path = made_run(tmp_path / "a", rounds=500, devices=25) / "records.jsonl"
+    whole, some = index_of(path), preview(path, every, most=50)
+    rounds = list(some.rounds["round"])
+    assert rounds == sorted(set(rounds)) and rounds[0] == 1 and rounds[-1] == 500
+    assert 30 <= len(rounds) <= 53
+    assert some.rounds["bytes"][-1] == whole.rounds["bytes"][-1]
+    assert some.devices["kept"] == pytest.approx(whole.devices["kept"])
+    if every == 10:
+        assert list(some.evaluations["round"]) == list(whole.evaluations["round"])
+
+
+def test_a_preview_of_a_file_that_is_written_leaves_its_last_line_out(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "a", rounds=50, devices=3) / "records.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert preview(path, 10).rounds["round"][-1] == 49
+    path.write_bytes(b"")
+    assert preview(path, 10).last is None
+
+
+def test_every_round_is_found_by_guessing(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "a", rounds=200, devices=30, evaluate_every=50) / "records.jsonl"
+    whole = index_of(path)
+    size = path.stat().st_size
+    starts = np.cumsum([0, *map(len, path.read_bytes().splitlines(keepends=True))])
+    with path.open("rb") as file:
+        assert [locate(file, size, 200, t) for t in range(1, 201)] == list(starts[:-1])
+        assert locate(file, size, 200, 500) is None
+    assert whole.lines == 200
+
+
+def test_a_line_is_read_as_its_values_are() -> None:
+    for line in (FIXTURES / "finished" / "records.jsonl").read_bytes().splitlines(keepends=True):
+        old = RoundRecord.from_dict(json.loads(line))
+        assert RoundRecord.from_line(line) == old
+        new = json.dumps(old.to_dict()).encode()
+        assert RoundRecord.from_line(new) == old
+    with pytest.raises(InputError, match="round is wrong"):
+        RoundRecord.from_line(b'{"schema": 2, "round": "x"}')
