@@ -1,7 +1,7 @@
 """Three faulty devices of ten and the robust server steps, on digits: `python -m studies.robust`.
 
 A finished run is a line of `robust.jsonl` at once and is not repeated; `--page` writes the tables into
-docs/robust.md.
+docs/robust.md. What counts are the honest devices: each seed's faulty ones are left out of the clean run too.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import gapsl
+from gapsl.analysis.statistics import t_quantile
 from gapsl.device.faults import make_faults
 
 STORED = Path(__file__).with_name("robust.jsonl")
@@ -22,8 +24,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "robust.md"
 
 METHODS = ("psl", "papsl")
 FAULTS = ("none", "flip:3", "labels:3", "permute:3", "noise:3", "scale:3")
-ROBUST = ("none", "clip", "median", "trimmed")
-SEEDS = (0, 1)
+SEEDS = {"none": range(20), "clip": range(20), "median": range(5), "trimmed": range(5)}  # by robust step
+ADVISED = "clip"
 COMMON: dict[str, Any] = {
     "dataset": "digits", "model": "mlp", "devices": 10, "partition": "dirichlet:0.5", "batch_size": 16,
     "rounds": 100, "evaluate_every": 100, "angles": "off", "server_optimizer": {"lr": 0.1},
@@ -47,20 +49,20 @@ class Skipped(gapsl.Observer):
 
 
 def trained(method: str, fault: str, robust: str, seed: int) -> dict[str, Any]:
-    """Train a run; returns the honest devices' mean accuracy, none if it stopped, and who was skipped."""
+    """Train a run; returns each device's accuracy, none if it stopped, and who was faulty or skipped."""
     faults = make_faults(fault, devices=COMMON["devices"], seed=seed)
     watch = Skipped()
     watch.bad = frozenset(faults.devices if faults is not None else ())
     settings = {**COMMON, **OF_METHOD[method], "method": method, "faults": fault, "robust": robust}
-    accuracy: float | None = None
+    accuracy: list[float] | None = None
     try:
         result = gapsl.train(seed=seed, observers=[watch], **settings)
         assert result is not None
-        found = result.final.device_accuracy
-        accuracy = mean(value for device, value in found.items() if device not in watch.bad)
+        accuracy = [round(result.final.device_accuracy[device], 6) for device in range(COMMON["devices"])]
     except gapsl.TrainingStopped:
         pass
-    return {"accuracy": accuracy, "skipped_faulty": watch.faulty, "skipped_honest": watch.honest}
+    skipped = {"skipped_faulty": watch.faulty, "skipped_honest": watch.honest}
+    return {"accuracy": accuracy, "faulty": sorted(watch.bad), **skipped}
 
 
 def stored() -> dict[Key, dict[str, Any]]:
@@ -71,20 +73,30 @@ def stored() -> dict[Key, dict[str, Any]]:
 
 
 def table(found: Mapping[Key, Mapping[str, Any]], method: str) -> Iterator[str]:
-    """Yield the lines of a method's table: honest devices' accuracy, a row per fault, the best in bold."""
-    yield f"| {method} | {' | '.join(ROBUST)} | best, of the clean accuracy |"
-    yield "| --- " * (len(ROBUST) + 2) + "|"
-    clean = average(found, method, "none", "none")
+    """Yield the lines of a method's table: honest devices' accuracy, a row per fault, and what is kept."""
+    yield f"| {method} | {' | '.join(SEEDS)} | `{ADVISED}` keeps |"
+    yield "| --- " * (len(SEEDS) + 2) + "|"
     for fault in FAULTS:
-        values = [average(found, method, fault, robust) for robust in ROBUST]
-        best = max(values)
-        cells = [f"**{100 * value:.1f}**" if value == best else f"{100 * value:.1f}" for value in values]
-        yield f"| `{fault}` | {' | '.join(cells)} | {100 * best / clean:.0f} % |"
+        under = {
+            robust: [honest(found[method, fault, robust, seed]) for seed in seeds]
+            for robust, seeds in SEEDS.items()
+        }
+        faulty = [found[method, fault, "none", seed]["faulty"] for seed in SEEDS[ADVISED]]
+        clean = [honest(found[method, "none", "none", seed], out) for seed, out in enumerate(faulty)]
+        kept = [value / reference for value, reference in zip(under[ADVISED], clean, strict=True)]
+        yield f"| `{fault}` | {' | '.join(map(interval, under.values()))} | {interval(kept)} % |"
 
 
-def average(found: Mapping[Key, Mapping[str, Any]], method: str, fault: str, robust: str) -> float:
-    """Return the mean over seeds; a run that stopped counts as 0."""
-    return mean(found[method, fault, robust, seed]["accuracy"] or 0.0 for seed in SEEDS)
+def honest(run: Mapping[str, Any], out: Sequence[int] = ()) -> float:
+    """Return the mean accuracy of a run's devices without the faulty and these; 0 if it stopped."""
+    accuracy = run["accuracy"] or [0.0] * COMMON["devices"]
+    return float(mean(one for device, one in enumerate(accuracy) if device not in {*run["faulty"], *out}))
+
+
+def interval(values: list[float]) -> str:
+    """Write the mean over seeds in % and the half-width of its 95 % interval."""
+    width = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return f"{100 * mean(values):.1f} ± {100 * width:.1f}"
 
 
 def write_page(found: Mapping[Key, Mapping[str, Any]]) -> None:
@@ -105,7 +117,8 @@ def main() -> None:
         write_page(stored())
         return
     done = stored()
-    for seed, fault, method, robust in itertools.product(SEEDS, FAULTS, METHODS, ROBUST):
+    planned = ((robust, seed) for robust, seeds in SEEDS.items() for seed in seeds)
+    for (robust, seed), method, fault in itertools.product(planned, METHODS, FAULTS):
         if (method, fault, robust, seed) not in done:
             entry = {"method": method, "fault": fault, "robust": robust, "seed": seed}
             entry |= trained(method, fault, robust, seed)

@@ -18,11 +18,9 @@ from gapsl.analysis.diagnose import diagnose, read_run
 from gapsl.analysis.tables import results_table
 from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.data import load_source
-from gapsl.fleets import remote
 from gapsl.network.device.device_data import DeviceData, load_device_data
-from gapsl.network.protocol import framing
+from gapsl.network.protocol import framing, settings
 from gapsl.network.protocol import wire_pb2 as wire
-from gapsl.network.server import dispatcher
 from gapsl.run.api import compose
 from gapsl.run.evaluation import _from_counts
 from gapsl.run.folder import RunFolder
@@ -115,8 +113,7 @@ class Slow(DeviceData):
 def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked_to(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
-    for module in (dispatcher, remote):
-        monkeypatch.setattr(module, "SLOW", 0.1)
+    monkeypatch.setattr(settings, "SLOW", 0.1)
 
     def load_data(name: str, welcome: wire.Welcome) -> DeviceData:
         place = load_device_data(welcome, f"folder:{folders / name[-1]}")

@@ -17,7 +17,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.framing import TensorSpec
 from gapsl.network.server.device_link import late
-from gapsl.network.server.dispatcher import SLOW, Dispatcher
+from gapsl.network.server.dispatcher import Dispatcher
 from gapsl.network.server.session import Answered, ExpectedAnswer
 
 OWN_TESTS = 12  # times what a batch has under a deadline: for all of a device's own test samples
@@ -189,6 +189,7 @@ class RemoteFleet:
             ready = self._links[event.session.device].ready
             assert ready is not None
             ready.stored.append(stored)
+            self.dispatcher.state.saved(event.session.device, round)
 
     def checkpoint_written(self, round: int) -> None:
         """Write down that there is a checkpoint, to notice if it is lost."""
@@ -218,7 +219,8 @@ class RemoteFleet:
         given = self._sets[what]() if what in self._sets else None
         # How many of its own there are is the device's word: under a deadline there is an end to them, too.
         limited = own and not policy.waits_for_all
-        until = time.monotonic() + OWN_TESTS * max(policy.seconds, SLOW) if limited else math.inf
+        seconds = policy.answer_seconds(self.dispatcher.pace.usual)
+        until = time.monotonic() + OWN_TESTS * seconds if limited else math.inf
         for batch, first in enumerate(range(0, max(size, 1), rows)):
             evaluate = wire.Evaluate(set=what, batch=batch, shared=lent)
             payload: Sequence[memoryview] = ()

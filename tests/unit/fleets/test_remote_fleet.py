@@ -262,6 +262,54 @@ def test_where_not_all_are_waited_for_it_alone_goes_back_and_the_record_says_so(
     assert [command.begin.round for command in told.told(0)] == [5]
 
 
+def without_its_state(path, closing, **ready):
+    """A run that is started again after a checkpoint of both, and goes on while cam comes with these."""
+    told = Told(closing, path=path).begin()
+    for device in (0, 1):
+        told.uploads(device, 1)
+    assert len(list(told.fleet.collect(1, ROUND))) == 2
+    for device in (0, 1):
+        told.answers(device, wire.Done())
+    told.fleet.save(None, 1)
+    told.fleet.checkpoint_written(1)
+    generation = told.memory.generations.current
+    again = Told(closing, path=path)
+    again.joins(1, stored=[wire.Stored(round=1, generation=generation)])
+    again.fleet.dispatcher.step()
+    again.fleet.load(None, 1)
+    again.joins(0, **ready)
+    while not again.inbox.empty():
+        again.fleet.dispatcher.step()
+    return again
+
+
+@pytest.mark.parametrize("closing", ["quorum:0.5", "fraction:1", "deadline:5"])
+def test_a_device_that_lost_its_state_is_refused_whatever_the_policy_is(closing, tmp_path):
+    told = without_its_state(tmp_path / "fleet.json", closing)
+    (refused,) = told.told(0)
+    assert refused.refusal.reason == wire.OTHER_DATA and "gapsl join --fresh" in refused.refusal.message
+    assert "(after round 1) none is in its folder; start it with the --state" in refused.refusal.message
+    assert "cam is refused: it lacks the run's checkpoints" in told.said
+    assert kinds(told.told(1)) == ["begin"], "the others go on"
+
+
+def test_but_not_one_that_begins_afresh_on_purpose(tmp_path):
+    told = without_its_state(tmp_path / "fleet.json", "quorum:0.5", fresh=True)
+    assert [command.begin.round for command in told.told(0)] == [0]
+    told.leaves(0)
+    told.joins(0)
+    while not told.inbox.empty():
+        told.fleet.dispatcher.step()
+    assert kinds(told.told(0)) == ["begin"], "it has nothing to lose before its next checkpoint"
+
+
+def test_whose_newest_state_is_of_a_round_that_is_gone_may_have_none(tmp_path):
+    told = Told("quorum:0.5", path=tmp_path / "fleet.json").begin()
+    told.memory.saved(0, 7)
+    told.memory.begin(5)
+    assert told.memory.newest_of(0) == 0
+
+
 @pytest.mark.parametrize("closing", ["fraction:1", "deadline:5"])
 def test_a_device_that_began_again_after_its_upload_is_sent_no_gradient(closing):
     """It has not the activations any more, and would take it for a mistake."""
@@ -381,7 +429,7 @@ def test_a_device_that_has_not_come_since_the_server_was_started_again_is_away()
 
 
 def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
-    monkeypatch.setattr(dispatcher, "SLOW", 0.1)
+    monkeypatch.setattr(settings, "SLOW", 0.1)
     told = Told("deadline:0.05").begin()
     told.uploads(1, 1)
     assert [upload.device for upload in told.fleet.collect(1, ROUND)] == [1]
@@ -393,6 +441,19 @@ def test_a_silent_device_is_cut_off_where_rounds_have_a_deadline(monkeypatch):
     told.joins(0, generation=told.memory.generations.current, round=1, waiting=True)
     told.fleet.dispatcher.step()
     assert told.told(0) == [late(1, 0)], "and goes on when it lives"
+
+
+def test_under_a_quorum_a_silent_device_holds_an_evaluation_as_long_as_rounds_tell(monkeypatch):
+    for name in ("SLOW", "SOONEST"):
+        monkeypatch.setattr(settings, name, 0.02)
+    told = Told("quorum:0.5").begin()
+    for round in (1, 2, 3):
+        told.uploads(1, round)
+        told.uploads(0, round)
+        assert len(list(told.fleet.collect(round, ROUND))) == 2
+    with pytest.raises(Away, match="mic is away"):
+        list(told.fleet.evaluate("test", 1))
+    assert "mic does not answer, and is not waited for" in told.said
 
 
 # --- labels that stay on devices
@@ -430,7 +491,7 @@ def test_a_loss_is_asked_of_the_device_that_has_the_labels():
 
 @pytest.mark.parametrize("when", ["before it is asked", "while it is asked", "silent"])
 def test_a_device_that_is_gone_has_no_loss_where_it_is_not_waited_for(when, monkeypatch):
-    monkeypatch.setattr(dispatcher, "SLOW", 0.1)
+    monkeypatch.setattr(settings, "SLOW", 0.1)
     told = judging("deadline:0.1")
     if when == "before it is asked":
         told.leaves(0)

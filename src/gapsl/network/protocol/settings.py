@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -28,7 +30,25 @@ HOW = "all, quorum:SHARE, fraction:SHARE (0 to 1) or deadline:SECONDS"
 QUORUM = "quorum:0.8"
 LATE = 3.0  # times what the quorum usually takes that the others are waited for
 SOONEST = 1.0  # seconds that they are waited for in any case: nobody is late who was busy for a moment
-PATIENT = 60.0  # seconds that they are where the usual pace is not known, or no round is open
+PATIENT = 60.0  # seconds that they are where the usual pace is not known
+PACES_KNOWN, PACES_KEPT = 3, 20  # rounds after which the usual pace is known, and by which it is told
+SLOW = 5.0  # seconds that there are at least for what is no round: an evaluation batch, a checkpoint
+
+
+class Pace:
+    """The seconds that it took lately until a quorum was there."""
+
+    def __init__(self) -> None:
+        self._lately: deque[float] = deque(maxlen=PACES_KEPT)
+
+    def add(self, seconds: float) -> None:
+        """Take note of a round."""
+        self._lately.append(seconds)
+
+    @property
+    def usual(self) -> float | None:
+        """The median, if enough rounds are known."""
+        return median(self._lately) if len(self._lately) >= PACES_KNOWN else None
 
 
 @dataclass(frozen=True)
@@ -46,10 +66,14 @@ class RoundPolicy:
 
     @property
     def seconds(self) -> float:
-        """How long those who are late are waited for where no round is open."""
-        if self.name == "quorum":
-            return PATIENT
+        """How long those who are late are waited for, where that does not depend on the pace."""
         return self.argument if self.name == "deadline" else math.inf
+
+    def answer_seconds(self, pace: float | None) -> float:
+        """Return how long an answer is waited for where no round is open."""
+        if self.name == "quorum":
+            return PATIENT if pace is None else LATE * max(pace, SLOW)
+        return max(self.seconds, SLOW)
 
     def enough(self, asked: int) -> int:
         """Return how many devices are the share of a quorum or a fraction."""

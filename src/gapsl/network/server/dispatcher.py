@@ -13,20 +13,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from statistics import median
 
 from gapsl.common.errors import Rewind
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract
 from gapsl.network.protocol.errors import RefusalLog, WireError
-from gapsl.network.protocol.settings import RoundPolicy
+from gapsl.network.protocol.settings import Pace, RoundPolicy
 from gapsl.network.server.device_link import DeviceLink, EventQueue, LinkState, PendingCommand, late
 from gapsl.network.server.fleet_state import FleetState, Rollbacks, lacks_checkpoints, without_checkpoints
 from gapsl.network.server.service import Roster
 from gapsl.network.server.session import GIVES_UP, Answered, Event, ExpectedAnswer, Heard, Joined, Left
-
-PACES_KNOWN, PACES_KEPT = 3, 20  # rounds after which the usual pace is known, and by which it is told
-SLOW = 5.0  # seconds that a deadline gives at least for what is no round: an evaluation batch, a checkpoint
 
 
 class Dispatcher:
@@ -57,15 +53,15 @@ class Dispatcher:
         self.rollbacks = Rollbacks()
         self._open: tuple[int, int] | None = None  # the exchange that is open: round and turn
         self._uploads: deque[Answered] = deque()  # of the open exchange, not taken yet
-        self._paces: deque[float] = deque(maxlen=PACES_KEPT)  # seconds until a quorum was there, lately
+        self.pace = Pace()
         self._training = False  # whether devices are in the present generation, or begin in it
 
     # --- beginning
 
     def gather(self) -> None:
         """Wait until every device has said what it has; of a run that goes on that is known already."""
-        known = not self.policy.waits_for_all and len(self.state.devices) == len(self.links)
-        self.wait(lambda: known or all(link.ready is not None for link in self.links.values()))
+        if self.policy.waits_for_all or len(self.state.devices) < len(self.links):
+            self.wait(lambda: all(link.ready is not None for link in self.links.values()))
         self.state.keep()
 
     def newest_common_checkpoint(self, rounds: Collection[int]) -> int | None:
@@ -83,10 +79,8 @@ class Dispatcher:
             return self.state.counted({device: link.ready for device, link in self.links.items()}, rounds)
 
         while lost := without_checkpoints(counted(), rounds):
-            for link in (self.links[device] for device in lost):
-                if link.session is not None:
-                    self.tell(f"{link.name} is refused: it lacks the run's checkpoints")
-                    link.refuse(lacks_checkpoints(rounds))
+            for device in lost:
+                self._refuse(self.links[device], rounds, common=True)
             self.step()
         return max(set(rounds).intersection(*counted().values()), default=None)
 
@@ -134,8 +128,7 @@ class Dispatcher:
         self.round, turn = message.forward.round, message.forward.turn
         self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
         opened, missing, asked = time.monotonic(), set(devices), set[int]()
-        pace = median(self._paces) if len(self._paces) >= PACES_KNOWN else None
-        policy, quorum = self.policy.of_round(len(devices), pace), self.policy.enough(len(devices))
+        policy, quorum = self.policy.of_round(len(devices), self.pace.usual), self.policy.enough(len(devices))
         while not policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
             for device in sorted(missing - asked):
                 if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
@@ -149,7 +142,7 @@ class Dispatcher:
                 missing.discard(event.session.device)
                 self.arrived.add(event.session.device)
                 if len(self.arrived) == quorum:
-                    self._paces.append(time.monotonic() - opened)
+                    self.pace.add(time.monotonic() - opened)
                 yield event
         self._open = None
         for event in self._uploads:  # they came while another device was waited for
@@ -205,7 +198,13 @@ class Dispatcher:
     def _soon(self, needed: bool) -> float | None:
         """Return when those who are not waited for have had time enough to answer."""
         waits = needed or self.policy.waits_for_all
-        return None if waits else time.monotonic() + max(self.policy.seconds, SLOW)
+        return None if waits else time.monotonic() + self.policy.answer_seconds(self.pace.usual)
+
+    def _refuse(self, link: DeviceLink, rounds: Collection[int], *, common: bool) -> None:
+        """End the link of a device that has lost what it had stored."""
+        if link.session is not None:
+            self.tell(f"{link.name} is refused: it lacks the run's checkpoints")
+            link.refuse(lacks_checkpoints(rounds, common=common))
 
     def _cut_off(self, device: int) -> None:
         """End the link of a device that is connected, but silent; if it lives it comes back."""
@@ -221,8 +220,8 @@ class Dispatcher:
     def _handle(self, event: Event) -> bool:
         """Do what has to follow from an event; False: it was no news."""
         link = self.links[event.session.device]
-        if isinstance(event, Heard):  # it will hear again that the run is finished
-            return False
+        if isinstance(event, Heard):
+            return False  # it will hear again that the run is finished
         if isinstance(event, Joined):
             return self._joined(link, event)
         if link.session is not event.session:  # of a connection that has ended
@@ -283,6 +282,9 @@ class Dispatcher:
         fresh = link.ready is not None and link.ready.fresh
         if self.policy.waits_for_all and round != self.round and not fresh:
             raise Rewind(f"{link.name} has lost its checkpoint of round {self.round}")
+        if round == 0 and (had := self.state.begins_anew(device, fresh=fresh)):
+            self._refuse(link, [had], common=False)
+            return
         uploaded = self._has_uploaded(device)
         self.restarted |= {device} if uploaded else set()
         if round != self.round:

@@ -50,12 +50,13 @@ class Generations:
 
 
 class KnownDevice(BaseModel):
-    """What a device says of its data."""
+    """What a device says of its data, and the newest round that it has stored."""
 
     samples: int
     labels: tuple[int, ...]
     batches: int
     tests: int | None = None  # samples of its own that it is tested with; files did not always say
+    stored: int = 0  # 0: none, or not known
 
 
 class FleetFile(BaseModel):
@@ -101,12 +102,30 @@ class FleetState:
     def begin(self, round: int) -> None:
         """Start another generation; it is on disk before any device hears of it."""
         self.generations.begin(round)
+        for device in self._known:
+            if self.newest_of(device) > round:
+                self.saved(device, 0)  # whether it has an older one is not known
         self.checkpoint_written(round)
 
     def checkpoint_written(self, round: int) -> None:
         """Take note that the server has a checkpoint after a round."""
         self.stored = round
         self._write()
+
+    def saved(self, device: int, round: int) -> None:
+        """Take note of the newest round that a device has stored; it is written with the next checkpoint."""
+        self._known[device] = self._known[device].model_copy(update={"stored": round})
+
+    def newest_of(self, device: int) -> int:
+        """Return the newest round that a device has stored; 0: none is known of."""
+        return self._known[device].stored if device in self._known else 0
+
+    def begins_anew(self, device: int, *, fresh: bool) -> int:
+        """Take note that a device begins anew; if that is not on purpose, return the round it has lost."""
+        had = 0 if fresh else self.newest_of(device)
+        if not had and device in self._known:
+            self.saved(device, 0)
+        return had
 
     def keep(self) -> None:
         """Write down what is known of the devices."""
@@ -150,6 +169,7 @@ class FleetState:
             labels=tuple(ready.label_counts),
             batches=ready.batches_per_pass,
             tests=ready.test_samples,
+            stored=self.newest_of(device),
         )
         known = self._known.get(device, said) if self._kept else said
         if (known.samples, known.labels, known.batches) != (said.samples, said.labels, said.batches):
@@ -240,12 +260,17 @@ def without_checkpoints(restorable: Mapping[int, set[int]], rounds: Collection[i
     return without or [device for device, found in has.items() if max(trained) not in found]
 
 
-def lacks_checkpoints(rounds: Collection[int]) -> WireError:
-    """Return why such a device is refused."""
+def lacks_checkpoints(rounds: Collection[int], *, common: bool) -> WireError:
+    """Return why a device is refused that has none of these checkpoints, or none that all have in common."""
     known = ", ".join(str(round) for round in sorted(set(rounds) - {0}))
+    which, more = "none is", ""
+    if common:
+        which = "none that all have is"
+        more = (
+            ". If it was away while the run did not wait for it, serve with the --closing of that time again"
+        )
     return WireError(
         wire.OTHER_DATA,
-        f"of the run's checkpoints (after round {known}) none that all have is in its folder; start it with "
-        "the --state that it had. If that is lost, let it begin from the start: gapsl join --fresh. If it "
-        "was away while the run did not wait for it, serve with the --closing of that time again",
+        f"of the run's checkpoints (after round {known}) {which} in its folder; start it with the "
+        f"--state that it had. If that is lost, let it begin from the start: gapsl join --fresh{more}",
     )
