@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from gapsl.analysis.diagnose import Finding, diagnose
     from gapsl.common.errors import GapslError, InputError, TrainingStopped, Unavailable
     from gapsl.data import Source, load_source, make_partition
+    from gapsl.inference.export import Exported, export
+    from gapsl.inference.places import load
+    from gapsl.inference.run_parts import trained
+    from gapsl.inference.split_model import SplitModel
     from gapsl.methods import METHODS, Parallel, Parameters, Strategy, register_method
     from gapsl.models import Split, build_model, check_cut, register_model, split
     from gapsl.network.device.join import join
-    from gapsl.run.api import resume, train, trained
+    from gapsl.run.api import resume, train
     from gapsl.run.observers import Observer, register_observer
     from gapsl.run.records import Evaluation, RoundRecord, RunResult
     from gapsl.run.replay import Replay, replay
@@ -28,6 +32,7 @@ __all__ = [
     "METHODS",
     "Comparison",
     "Evaluation",
+    "Exported",
     "Finding",
     "GapslError",
     "InputError",
@@ -40,6 +45,7 @@ __all__ = [
     "RunStatus",
     "Source",
     "Split",
+    "SplitModel",
     "Strategy",
     "TrainingStopped",
     "Unavailable",
@@ -47,7 +53,9 @@ __all__ = [
     "check_cut",
     "compare",
     "diagnose",
+    "export",
     "join",
+    "load",
     "load_source",
     "make_partition",
     "register_method",
@@ -67,9 +75,13 @@ _NAMES = {
     "gapsl.analysis.diagnose": ("Finding", "diagnose"),
     "gapsl.common.errors": ("GapslError", "InputError", "TrainingStopped", "Unavailable"),
     "gapsl.data": ("Source", "load_source", "make_partition"),
+    "gapsl.inference.export": ("Exported", "export"),
+    "gapsl.inference.places": ("load",),
+    "gapsl.inference.run_parts": ("trained",),
+    "gapsl.inference.split_model": ("SplitModel",),
     "gapsl.methods": ("METHODS", "Parallel", "Parameters", "Strategy", "register_method"),
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
-    "gapsl.run.api": ("resume", "train", "trained"),
+    "gapsl.run.api": ("resume", "train"),
     "gapsl.network.device.join": ("join",),
     "gapsl.run.observers": ("Observer", "register_observer"),
     "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),

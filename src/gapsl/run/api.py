@@ -10,11 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
-from gapsl.common.tensors import read_tensors
 from gapsl.data.download import Progress
 from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
@@ -169,23 +168,6 @@ def displayed(
         shows = import_module("gapsl.analysis.progress")  # by name: most runs need no display
         with shows.Display() as display:
             yield [*observers, shows.RunProgress(display, name)], display.download
-
-
-def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
-    """Return the weights of a run's newest checkpoint, with the model's own names, half by half.
-
-    The halves are "device-0000" and so on, and "server" (SFL v1: "server-0000" and so on, a copy a device).
-    """
-    folder = RunFolder.open(Path(out).expanduser())
-    found = Checkpoints(folder.checkpoints, run="", keep=1).found()
-    if not found:
-        raise InputError(f"{out} has no checkpoint yet; train it with: gapsl resume {folder.quoted}")
-    files = sorted(found[max(found)].glob("*.safetensors"))
-    stored = {path.stem: read_tensors(path) for path in files}
-    return {
-        half: {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-        for half, tensors in stored.items()
-    }
 
 
 def compose(

@@ -31,6 +31,7 @@ from gapsl.device.build import (
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, make_faults
+from gapsl.device.model_info import describe_model
 from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
@@ -196,6 +197,10 @@ def make_training(
     )
     if folder is not None and not folder.partition_file.exists() and partition.samples:
         partition.save(folder.partition_file)
+    if folder is not None:
+        given = custom or {}
+        info = describe_model(config, source, own_model=given.get("model", ""), own_data="dataset" in given)
+        info.save(folder.path)
     return Training(plan, strategy, fleet, folder=folder, observers=observers, stop=stop)
 
 

@@ -43,7 +43,7 @@ class Checkpoints(Rounds):
 
     def __init__(self, folder: Path, *, run: str, keep: int) -> None:
         super().__init__(folder)
-        self.run, self.keep = run, keep
+        self.run, self.keep = run, keep  # of "" any run's are read
         self.keep_start = False  # whether round 0, which any device can go back to, is kept as well
 
     def write(self, round: int, halves: Mapping[str, Half], fleet: Any, state: Mapping[str, Any]) -> Path:
@@ -93,7 +93,7 @@ class Checkpoints(Rounds):
                 f"checkpoint {folder} has format {kind!r} version {schema}, this gapsl reads {SCHEMA}; "
                 "use the gapsl version that wrote it (environment.json names it)"
             )
-        if run != self.run:
+        if self.run and run != self.run:
             raise InputError(
                 f"checkpoint {folder} belongs to another run, its settings or data differ; "
                 "put back config.yaml and partition.json as they were, or delete it if it was copied here"

@@ -13,6 +13,7 @@ import yaml
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import fsync_folder, locked, unwritable, write_json, write_text
+from gapsl.device import model_info
 from gapsl.run.config import Config, make_config, read_yaml
 from gapsl.run.environment import describe_environment
 from gapsl.run.records import NewerSchema, RoundRecord, RunResult
@@ -30,6 +31,7 @@ class RunFolder:
         self.result_file = path / "result.json"
         self.checkpoints = path / "checkpoints"
         self.environment_file = path / "environment.json"
+        self.model_file = path / model_info.NAME
         # Of a run whose devices are elsewhere: how it goes over the network, what it knows of them, its name,
         # and who of them was told that it is over.
         self.network_file = path / "network.yaml"

@@ -173,6 +173,7 @@ class Agent:
                 client = ParameterClient(self.name, address, self._credentials_for(address), self.tell)
             with COMPUTING:  # it makes a model, which draws from the generator that all share
                 data = self._load_data(welcome)
+            store.describe(data.model_info())
             fresh = self._fresh and self._member is None
             self._member = Member(data, store, welcome, client, fresh=fresh)
         return self._member

@@ -26,6 +26,7 @@ from gapsl.device.config import DeviceConfig, read_device_config
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import make_faults
+from gapsl.device.model_info import ModelInfo, describe_model
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
 
@@ -61,6 +62,10 @@ class DeviceData:
     def device(self, total_rounds: int) -> Device:
         """Return the device as it is at the start of the run."""
         return self._made(total_rounds)[0]
+
+    def model_info(self) -> ModelInfo:
+        """Return what the device needs to use its model when the run is over."""
+        return describe_model(self.config, self._source)
 
     def inputs(self, split: wire.Evaluate.Set, batch: int) -> tuple[Tensor, Tensor | None]:
         """Return a batch of an evaluation set, and labels if they are the device's own."""

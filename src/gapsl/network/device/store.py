@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.tensors import CANNOT_STORE, Rounds, digest, place_tensors, read_tensors, said_by
+from gapsl.device.model_info import ModelInfo
 from gapsl.network.protocol import wire_pb2 as wire
 
 KEPT = 3  # the server may be one checkpoint behind, and the newest may be the one that was being written
@@ -33,6 +34,15 @@ class Store:
             (self.folder / "writable.safetensors").unlink()
         except CANNOT_STORE as error:
             raise InputError(f"cannot write to {self.folder}: {error}; give another --state") from None
+
+    def describe(self, info: ModelInfo) -> None:
+        """Keep what the model needs to be used when the run is over."""
+        try:
+            info.save(self.folder)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot write to {self.folder}: {error}; make room, and start the device again"
+            ) from None
 
     def stored(self) -> list[wire.Stored]:
         """Return what can be restored, ascending; what cannot be read is left out."""
