@@ -114,7 +114,7 @@ class TrainedParts:
 def blank_parts(
     info: ModelInfo, given: GivenModel | None = None
 ) -> tuple[nn.Module, nn.Module, nn.Module | None]:
-    """Return client-side model, server-side model and head, to load weights into; `given`: one's own model."""
+    """Return client-side model, server-side model and head to load weights into; `given`: one's own model."""
     if not info.own_model:
         halves = info.build()
     elif given is None:
