@@ -33,6 +33,6 @@ gapsl.register_method("level-psl", LevelPsl)
 
 if __name__ == "__main__":
     for method in ("psl", "level-psl"):
-        result = gapsl.train(method=method, rounds=60, partition="dirichlet:0.5")
+        result = gapsl.train(method=method, model="mlp", rounds=60, partition="dirichlet:0.5")
         assert result is not None
         print(f"{method}: {100 * result.final.device_mean:.1f} %")

@@ -133,6 +133,7 @@ def test_a_plan_that_wants_more_when_something_has_ended(tmp_path: Path) -> None
     assert [key for key, _ in watching.ended] == [run.key for run in runs]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_run_alone_and_the_next_queue_goes_on(tmp_path: Path) -> None:
     first, second = run_spec(TINY, {"rounds": 400, "checkpoint_every": 1}), run_spec(TINY)
     place, watching = Place(tmp_path), Watching()

@@ -137,6 +137,7 @@ def test_killed_and_started_again_at_once_it_ends_with_the_same_results(
     assert list(place.work.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_after_the_round_and_the_same_command_goes_on(
     cli: Launcher, whole: Place, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Starts `gapsl` in processes of their own, from one that has imported torch already.
+"""Starts `gapsl`, or a program that uses it, in processes of their own, from one that has imported torch.
 
 Every command is a real process with its own pid, files and signals; only the two seconds that a fresh
 interpreter spends importing torch are saved. What depends on a fresh interpreter is tested with one
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 from importlib import import_module
@@ -41,8 +42,11 @@ def start(order: dict) -> int:
             os.close(opened)
         os.environ.update(order["env"])
         faults.install(os.environ)
-        sys.argv = ["gapsl", *order["args"]]
-        gapsl.cli.main()
+        if order["script"]:
+            runpy.run_path(order["script"], run_name="__main__")
+        else:
+            sys.argv = ["gapsl", *order["args"]]
+            gapsl.cli.main()
         code = 0
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)

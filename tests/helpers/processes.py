@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gapsl.run.records import RoundRecord, RunResult
 
@@ -27,10 +28,11 @@ TINY = [
 
 def wait_until(happened: Callable[[], Any], what: str, *, deadline: float = DEADLINE) -> Any:
     """Return what `happened` says as soon as it says something."""
-    end = time.monotonic() + deadline
+    end, pause = time.monotonic() + deadline, 0.002
     while not (found := happened()):
         assert time.monotonic() < end, f"{what} did not happen within {deadline:.0f} s"
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.03)  # looking takes time from what is waited for
     return found
 
 
@@ -95,9 +97,16 @@ class Command:
 
     def wait(self) -> Ended:
         """Wait for its end."""
+        if self.code is None:
+            with self._end() as end:  # not by looking again and again
+                assert select.select([end], [], [], DEADLINE)[0], f"process {self.pid} has not ended"
         wait_until(lambda: not self.running, f"the end of process {self.pid}")
         assert self.code is not None
         return Ended(self.code, self.stdout, self.stderr)
+
+    def _end(self) -> IO[bytes]:
+        """Return what can be read from as soon as it has ended."""
+        return os.fdopen(os.pidfd_open(self.pid), "rb", buffering=0)
 
     def kill(self) -> None:
         """Kill it as `kill -9` does, and wait until it is gone."""
@@ -152,8 +161,14 @@ class Launcher:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Command:
-        """Start `gapsl` with these arguments."""
+    def start(
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = {},
+        script: Path | str = "",
+    ) -> Command:
+        """Start `gapsl` with these arguments, or a program of Python."""
         self._count += 1
         stdout, stderr = (self._folder / f"{self._count:04d}.{name}" for name in ("out", "err"))
         for path in (stdout, stderr):
@@ -164,12 +179,13 @@ class Launcher:
             "stdout": str(stdout),
             "stderr": str(stderr),
             "env": dict(env),
+            "script": str(script),
         }
         return Command(self, self.ask(order), stdout, stderr)
 
-    def run(self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Ended:
-        """Run `gapsl` with these arguments to its end."""
-        return self.start(*args, cwd=cwd, env=env).wait()
+    def run(self, *args: str | Path, **options: Any) -> Ended:
+        """Run `gapsl` with these arguments to its end; `options` are those of `start`."""
+        return self.start(*args, **options).wait()
 
     def close(self) -> None:
         """End the launcher."""

@@ -107,7 +107,7 @@ def test_a_configuration_file_with_one_setting_changed(cli: Launcher, tmp_path: 
         "--seed", "6", "--out", folder,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
-    config = result_of(folder)["config"]
+    config = result_of(folder).config
     assert (config["devices"], config["rounds"], config["seed"]) == (3, 2, 6)
     assert (config["gapsl"]["eta"], config["gapsl"]["lambda"]) == (0.3, 1e-3)
     assert (config["server_optimizer"]["lr"], config["server_optimizer"]["momentum"]) == (0.02, 0)
@@ -217,7 +217,7 @@ def test_show_prints_the_table_and_draws(cli: Launcher, undisturbed: Runs) -> No
     ended = cli.run("show", folder, "--plots")
     assert ended.code == 0, ended.stderr
     final = result_of(folder).final
-    assert f"{100 * final['device_mean']:.1f}" in ended.stdout
+    assert f"{100 * final.device_mean:.1f}" in ended.stdout
     assert ESCAPE not in ended.stdout
     for name in ("curves", "labels", "angles", "confusion"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -301,8 +301,9 @@ def test_a_comparison_differs_in_the_method_alone(comparison: tuple[Path, str]) 
         assert (psl / "partition.json").read_bytes() == (ours / "partition.json").read_bytes()
         # The same start and the same first batches: the same losses and angles before the first step.
         for measure in ("losses", "angles", "bytes_sent"):
-            assert records_of(psl)[0][measure] == records_of(ours)[0][measure]
-        differing = {k for k, v in result_of(ours)["config"].items() if result_of(psl)["config"].get(k) != v}
+            first, second = (getattr(records_of(folder)[0], measure) for folder in (psl, ours))
+            assert first == second
+        differing = {k for k, v in result_of(ours).config.items() if result_of(psl).config.get(k) != v}
         assert differing == {"method", "gapsl"}
     assert (out / "psl-seed0/partition.json").read_bytes() != (out / "psl-seed1/partition.json").read_bytes()
 
@@ -321,7 +322,8 @@ def test_the_table_of_a_comparison_is_whole_and_plain(comparison: tuple[Path, st
 
 def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launcher, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    ended = cli.run("compare", *TINY, "--methods", "psl,recommended", "--out", out, env={"COLUMNS": "80"})
+    one = ["compare", *TINY, "--workers", "1", "--out", out]
+    ended = cli.run(*one, "--methods", "psl,recommended", env={"COLUMNS": "80"})
     assert ended.code == 0, ended.stderr
     rows = [
         line.split()[0] for line in ended.stdout.splitlines() if line.startswith(("PSL ", "recommended "))
@@ -335,9 +337,9 @@ def test_a_preset_that_names_a_method_is_compared_under_its_own_name(cli: Launch
         else:
             assert ours.config[name] == value
     assert result_of(out / "psl-seed0").label is None
-    more = cli.run("compare", *TINY, "--methods", "psl,frozen", "--out", out, "--quiet")
+    more = cli.run(*one, "--methods", "psl,frozen", "--quiet")
     assert more.code == 0, "the same comparison with another method: " + more.stderr
-    other = cli.run("compare", *TINY, "--methods", "psl", "--seeds", "3", "--batch-size", "6", "--out", out)
+    other = cli.run(*one, "--methods", "psl", "--seeds", "3", "--batch-size", "6")
     assert other.code == 2
     assert "batch_size" in other.stderr
 
@@ -378,7 +380,7 @@ def visible_lines(written: str) -> list[str]:
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written))
 
 
-@pytest.mark.parametrize("command", ["methods", "settings"])
+@pytest.mark.parametrize("command", ["methods", pytest.param("settings", marks=pytest.mark.slow)])
 def test_lists_are_broken_between_words_on_a_terminal(tmp_path: Path, command: str) -> None:
     code, written = on_a_terminal(command, cwd=tmp_path)
     lines = visible_lines(written)
@@ -389,7 +391,7 @@ def test_lists_are_broken_between_words_on_a_terminal(tmp_path: Path, command: s
     assert "leave out devices beyond the threshold, or keep everybody (adaptive, none)" in told
 
 
-@pytest.mark.parametrize("method", ["gapsl", "gapsl/fixed-threshold"])
+@pytest.mark.parametrize("method", [pytest.param("gapsl", marks=pytest.mark.slow), "gapsl/fixed-threshold"])
 def test_a_terminal_of_80_columns_shows_a_bar_in_which_nothing_is_cut_off(
     tmp_path: Path, method: str
 ) -> None:

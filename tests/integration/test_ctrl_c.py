@@ -43,7 +43,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_the_last_round_and_says_how_to_go_on(
     assert ended.code == 130
     assert f"gapsl resume {folder}" in ended.stdout
     assert "Traceback" not in ended.stderr
-    last = records_of(folder)[-1]["round"]
+    last = records_of(folder)[-1].round
     assert last == 7
     assert checkpoints(folder)[-1] == f"round-{last:06d}"
     assert not (folder / "result.json").exists()
@@ -149,6 +149,7 @@ def test_workers_whose_parent_was_killed_end_by_themselves_and_can_be_gone_on_wi
     assert weights_of(folder) == weights_of(undisturbed())
 
 
+@pytest.mark.slow
 def test_a_comparison_killed_while_it_lays_out_its_folders_is_completed_or_says_what_is_missing(
     cli: Launcher, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_comparison_killed_while_it_lays_out_its_folders_is_completed_or_says_
     assert not missing or (ended.code == 2 and "compare" in ended.stderr), f"done without {missing}"
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_workers_are_ready_is_not_shown_as_a_failure(cli: Launcher, tmp_path: Path) -> None:
     out = tmp_path / "comparison"
     command = cli.start("compare", *TINY, "--rounds", "2000", "--methods", "psl", "--out", out)
@@ -177,7 +179,7 @@ def test_ctrl_c_before_the_workers_are_ready_is_not_shown_as_a_failure(cli: Laun
     assert "ended with code" not in ended.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_second_ctrl_c_stops_a_comparison_at_once(cli: Launcher, tmp_path: Path, number: int) -> None:
     out = tmp_path / "comparison"
     folder = out / "psl-seed0"

@@ -71,7 +71,7 @@ WORDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", WORDS)
+@pytest.mark.parametrize("case", ["psl", pytest.param("labels on the device", marks=pytest.mark.slow)])
 def test_links_cut_at_random_moments_change_nothing(case: str, tmp_path: Path) -> None:
     chance = random.Random(case)
     config = compose(words={**SMALL, **WORDS[case], "rounds": 60, "evaluate_every": 60})

@@ -18,6 +18,7 @@ from gapsl.analysis.diagnose import diagnose, read_run
 from gapsl.analysis.tables import results_table
 from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.data import load_source
+from gapsl.network.device.agent import Patience
 from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import framing, settings
 from gapsl.network.protocol import wire_pb2 as wire
@@ -28,6 +29,7 @@ from gapsl.run.observers import Observer
 
 OWN: dict[str, Any] = {key: SMALL[key] for key in ("model", "width", "devices", "batch_size")}
 OWN |= {"method": "psl", "rounds": 40, "server_optimizer": {"lr": 0.05}, "device_optimizer": {"lr": 0.05}}
+SHORT = Patience(first=0.05, longest=0.5, whole=2.0)  # with a server that has stopped
 DESCRIBED = "described:1x8x8:" + ",".join(map(str, range(10)))
 
 
@@ -132,7 +134,7 @@ def test_a_run_that_nobody_can_be_evaluated_in_ends_in_words_or_when_it_is_asked
         config,
         tmp_path,
         network={"data": "own", "closing": "deadline:0.1"},
-        devices=Devices(tmp_path / "state", load_data=load_data),
+        devices=Devices(tmp_path / "state", load_data=load_data, patience=SHORT),
         observers=[watching],
         stop=lambda: stopped and watching.warnings > 0,
     )

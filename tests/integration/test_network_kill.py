@@ -104,6 +104,7 @@ def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
         ends_as_undisturbed(fleet)
 
 
+@pytest.mark.slow
 def test_a_deadline_does_not_wait_for_a_device_that_hangs_and_the_run_can_be_replayed(
     cli: Launcher, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_deadline_does_not_wait_for_a_device_that_hangs_and_the_run_can_be_rep
         assert "the same weights, bit for bit" in fleet.replayed()
 
 
+@pytest.mark.slow
 def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replayed(
     cli: Launcher, tmp_path: Path
 ) -> None:
@@ -188,6 +190,7 @@ def absent(record: RoundRecord) -> set[int]:
 # --- waiting, stopping, moving
 
 
+@pytest.mark.slow
 def test_too_few_devices_are_waited_for_by_name_and_not_for_ever(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "psl", "rounds": 5}, patience=8) as fleet:
         fleet.start(SERVER, "device-0", "device-2")
@@ -240,6 +243,7 @@ def test_a_device_that_is_asked_to_stop_says_so_and_goes_on_when_it_is_started_a
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_asked_to_stop_while_it_computes_ends_as_it_should(
     cli: Launcher, tmp_path: Path
 ) -> None:

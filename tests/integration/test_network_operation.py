@@ -28,14 +28,15 @@ from gapsl.network.processes import Processes, began
 class Up:
     """`gapsl fleet` in one folder; whatever happens, it is down in the end."""
 
-    def __init__(self, cli: Launcher, folder: Path, rounds: int) -> None:
+    def __init__(self, cli: Launcher, folder: Path, rounds: int, devices: int = 3) -> None:
         self.cli, self.out, self.run = cli, folder / "fleet", folder / "fleet" / "run"
+        self.devices, self.processes = devices, {"server", *(f"device-{i}" for i in range(devices))}
         words = {**WORDS, "rounds": rounds, "evaluate_every": rounds, "checkpoint_every": 50}
         self.settings = [f"--set={name}={value}" for name, value in words.items() if name != "devices"]
 
     def up(self, *more: str) -> Ended:
-        command = ["fleet", "up", "--devices", "3", *self.settings, "--out", str(self.out), *more]
-        process = self.cli.start(*command)
+        command = ["fleet", "up", "--devices", str(self.devices), *self.settings, "--out", str(self.out)]
+        process = self.cli.start(*command, *more)
         wait_until(lambda: not process.running, "the end of fleet up", deadline=250)
         return process.wait()
 
@@ -58,18 +59,15 @@ class Up:
         self.down()
 
 
-PROCESSES = {"server", "device-0", "device-1", "device-2"}
-
-
 def is_up(fleet: Up) -> dict[str, int]:
     """Check that all are up and train; returns their pids."""
     wait_until(lambda: rounds_done(fleet.run) >= 3, "three rounds", deadline=120)
     status = fleet.status()
-    assert status.keys() == PROCESSES | {"run"}
-    assert {status[name][1] for name in PROCESSES} == {"up"}
+    assert status.keys() == fleet.processes | {"run"}
+    assert {status[name][1] for name in fleet.processes} == {"up"}
     found = re.search(r": running, round (\d+) of \d+, loss .* per round, .*left", " ".join(status["run"]))
     assert found is not None and int(found[1]) >= 3
-    pids = {name: int(status[name][0]) for name in PROCESSES}
+    pids = {name: int(status[name][0]) for name in fleet.processes}
     assert all(began(pid) for pid in pids.values()), "they are there"
     return pids
 
@@ -77,29 +75,34 @@ def is_up(fleet: Up) -> dict[str, int]:
 def goes_down(fleet: Up, pids: dict[str, int]) -> None:
     """Check that all of them are gone after `down`."""
     ended = fleet.down()
-    assert ended.code == 0 and all(name in ended.stdout for name in PROCESSES)
+    assert ended.code == 0 and all(name in ended.stdout for name in fleet.processes)
     assert not any(began(pid) for pid in pids.values()), "they are gone"
     status = fleet.status()
-    assert {status[name][1] for name in PROCESSES} == {"ended"}
+    assert {status[name][1] for name in fleet.processes} == {"ended"}
 
 
-def test_a_fleet_is_brought_up_looked_at_and_taken_down(cli: Launcher, tmp_path: Path) -> None:
-    with Up(cli, tmp_path, rounds=100_000) as fleet:
+@pytest.mark.parametrize(
+    ("devices", "losses"), [(1, []), pytest.param(3, ["device-1", "server"], marks=pytest.mark.slow)]
+)
+def test_a_fleet_is_brought_up_looked_at_mended_and_taken_down(
+    cli: Launcher, tmp_path: Path, devices: int, losses: list[str]
+) -> None:
+    with Up(cli, tmp_path, rounds=100_000, devices=devices) as fleet:
         nothing = cli.run("fleet", "status", "--out", fleet.out)
         assert nothing.code == 2 and "start one with: gapsl fleet up" in nothing.stderr
 
         started = fleet.up()
         assert started.code == 0, started.stderr
-        assert "gapsl with 3 devices, server at localhost:" in started.stdout
+        assert f"gapsl with {devices} devices, server at localhost:" in started.stdout
         assert f"stop it: gapsl fleet down --out {fleet.out}" in started.stdout
         pids = is_up(fleet)
-        assert {path.stem for path in (fleet.out / "logs").iterdir()} == PROCESSES
+        assert {path.stem for path in (fleet.out / "logs").iterdir()} == fleet.processes
 
         again = fleet.up()
         assert again.code == 0 and "are running" in again.stdout
         assert all(began(pid) for pid in pids.values()), "and those who run are left alone"
 
-        for lost in ("device-1", "server"):
+        for lost in losses:
             os.kill(pids[lost], signal.SIGKILL)
             wait_until(lambda pid=pids[lost]: not began(pid), f"{lost} is gone")
             assert fleet.status()[lost][1] == "ended"

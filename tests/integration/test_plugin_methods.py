@@ -46,44 +46,37 @@ def with_package(target: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(target), os.environ.get("PYTHONPATH", "")])}
 
 
-def test_an_installed_method_is_compared_with_psl(package: Path, tmp_path: Path) -> None:
-    compare = ["compare", *TINY, "--methods", "psl,theirs", "--workers", "2", "--out", tmp_path / "both"]
+def test_an_installed_method_is_compared_with_psl(cli: Launcher, package: Path, tmp_path: Path) -> None:
+    compare = ["compare", *TINY, "--methods", "psl,theirs", "--workers", "1", "--out", tmp_path / "both"]
     ended = fresh(*compare, env=with_package(package))
     assert ended.code == 0, ended.stderr
     assert "theirs" in ended.stdout
     methods = [result_of(tmp_path / "both" / f"{name}-seed0").method for name in ("psl", "theirs")]
     assert methods == ["psl", "theirs"]
-    without = fresh("train", *TINY, "--method", "theirs", "--out", tmp_path / "without")
+    without = cli.run("train", *TINY, "--method", "theirs", "--out", tmp_path / "without")
     assert without.code == 2 and "--plugin" in without.stderr
 
 
-def test_a_file_is_a_plugin_for_train_resume_and_compare_with_its_workers(
-    cli: Launcher, tmp_path: Path
-) -> None:
-    plugin = ["--plugin", EXAMPLE]
-    ended = cli.run(
-        "compare", *plugin, *TINY, "--methods", "psl,level-psl", "--workers", "2", "--out", tmp_path / "c"
-    )
+def test_files_are_plugins_for_a_comparison_and_its_workers(cli: Launcher, tmp_path: Path) -> None:
+    plugins = ["--plugin", EXAMPLE, "--plugin", OBSERVER, "--set", "observers=[losses]"]
+    compare = ["compare", *plugins, *TINY, "--methods", "psl,level-psl", "--workers", "1"]
+    ended = cli.run(*compare, "--out", tmp_path / "c")
     assert ended.code == 0, ended.stderr
+    for name in ("psl-seed0", "level-psl-seed0"):
+        lines = (tmp_path / "c" / name / "losses.csv").read_text("utf-8").splitlines()
+        assert len(lines) == result_of(tmp_path / "c" / name).rounds
+    ended = cli.run("train", "--set", "observers=[losses]", *TINY, "--out", tmp_path / "t")
+    assert ended.code == 2 and "an observer of a plugin needs --plugin" in ended.stderr
+
+
+def test_a_file_is_a_plugin_for_train_and_resume(cli: Launcher, tmp_path: Path) -> None:
+    plugin = ["--plugin", EXAMPLE]
     ended = cli.run("train", *plugin, *TINY, "--method", "level-psl", "--out", tmp_path / "t")
     assert ended.code == 0, ended.stderr
     again = cli.run("resume", *plugin, tmp_path / "t")
     assert again.code == 0 and "finished" in again.stdout + again.stderr
     ended = cli.run("train", "--plugin", tmp_path / "gone.py", *TINY, "--out", tmp_path / "g")
     assert ended.code == 2 and "there is no plugin file" in ended.stderr
-
-
-def test_an_observer_of_a_file_reaches_the_workers_of_a_comparison(cli: Launcher, tmp_path: Path) -> None:
-    asked = ["--plugin", OBSERVER, "--set", "observers=[losses]"]
-    ended = cli.run(
-        "compare", *asked, *TINY, "--methods", "psl,frozen", "--workers", "2", "--out", tmp_path / "c"
-    )
-    assert ended.code == 0, ended.stderr
-    for name in ("psl-seed0", "frozen-seed0"):
-        lines = (tmp_path / "c" / name / "losses.csv").read_text("utf-8").splitlines()
-        assert len(lines) == result_of(tmp_path / "c" / name).rounds
-    ended = cli.run("train", "--set", "observers=[losses]", *TINY, "--out", tmp_path / "t")
-    assert ended.code == 2 and "an observer of a plugin needs --plugin" in ended.stderr
 
 
 def test_devices_train_a_method_that_only_the_server_has(cli: Launcher, tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """What the README and the docs say can be typed in as it stands."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import Launcher
 
 from gapsl.analysis.settings import settings_markdown
 from gapsl.methods.registry import METHODS
@@ -19,7 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALLER = {
     "train": "--dataset digits --model mlp --epochs 1 --set norm=none --set test_samples=100 --quiet",
     "compare": "--model mlp --rounds 3 --quiet",
-    "fleet": "--set model=mlp --set rounds=3",
+    "fleet": "--devices 3 --set model=mlp --set rounds=3",
 }
 
 
@@ -27,14 +25,7 @@ def fenced(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def run(arguments: list[str], folder: Path) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_work_one_after_another(cli: Launcher, tmp_path: Path) -> None:
     block = next(block for block in fenced(README, "sh") if "gapsl train" in block)
     lines = block.replace("\\\n", " ").splitlines()
     commands = [part.strip() for line in lines for part in line.split("#")[0].split(";") if part.strip()]
@@ -43,19 +34,29 @@ def test_the_commands_of_the_readme_work_one_after_another(tmp_path: Path) -> No
     for command in commands:
         words = shlex.split(f"{command} {SMALLER.get(command.split()[1], '')}")
         assert words[0] == "gapsl"
-        run([sys.executable, "-m", *words], tmp_path)
+        ended = cli.run(*words[1:], cwd=tmp_path)
+        assert ended.code == 0, f"{command}: {ended.stderr}"
     assert (tmp_path / "runs/a/result.json").is_file()
     assert (tmp_path / "runs/b/curves.png").is_file()
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+def printed_by(cli: Launcher, script: Path, folder: Path) -> str:
+    """Return what a program prints."""
+    ended = cli.run(script=script, cwd=folder)
+    assert ended.code == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_python_of_the_readme_runs(cli: Launcher, tmp_path: Path) -> None:
     (block,) = fenced(README, "python")
-    assert 0.9 < float(run([sys.executable, "-c", block], tmp_path)) <= 1
+    script = tmp_path / "readme.py"
+    script.write_text(block, encoding="utf-8")
+    assert 0.9 < float(printed_by(cli, script, tmp_path)) <= 1
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_the_examples_run(example: Path, tmp_path: Path) -> None:
-    assert "%" in run([sys.executable, str(example)], tmp_path)
+def test_the_examples_run(cli: Launcher, example: Path, tmp_path: Path) -> None:
+    assert "%" in printed_by(cli, example, tmp_path)
 
 
 def test_the_method_in_the_docs_is_the_one_in_the_examples() -> None:

@@ -54,7 +54,7 @@ def test_the_stored_configuration_is_resolved_and_repeats_the_run(
 ) -> None:
     folder = undisturbed("--model", "small", "--set", "dropout=0.1", "--participation", "0.6", "--seed", "2")
     stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    assert stored == result_of(folder)["config"]
+    assert stored == result_of(folder).config
     assert stored["gapsl"]["k_min"] == 0.2, "defaults are filled in"
     assert set(Config.model_fields) - {"sections"} <= set(stored)
 
