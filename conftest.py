@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pages import ARGUMENTS, CHROMIUM
 from processes import TINY, Launcher
 
 # Bit equality is promised for one thread count, and two would only spin.
@@ -37,3 +39,15 @@ def undisturbed(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Runs
         return done[args]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser without a window, started once."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"there is no {CHROMIUM}; apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -52,4 +53,7 @@ def dashboard(
         def begun() -> None:
             say(f"{address_of(opened, host, token)}  (Ctrl-C ends the page, not the runs)")
 
-        serve_page(runs, opened, host=host, token=token, data_dir=data_dir, expected=expect, begun=begun)
+        try:
+            serve_page(runs, opened, host=host, token=token, data_dir=data_dir, expected=expect, begun=begun)
+        except KeyboardInterrupt:  # the usual end of a page
+            raise typer.Exit(128 + signal.SIGINT) from None

@@ -103,8 +103,8 @@ def serve_page(
 
     watch = Watch(folders, data_dir=data_dir, expected=expected)
     settings = uvicorn.Config(
-        make_app(watch, host=host, token=token),
-        log_level="error",
+        make_app(watch, host=host, token=token, over=lambda: server.should_exit),
+        log_level="critical",
         access_log=False,
         lifespan="off",
         server_header=False,

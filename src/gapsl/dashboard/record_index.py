@@ -201,9 +201,12 @@ class RecordIndex:
 
     def angles_at(self, place: int) -> Angles | None:
         """Return the angles of the place-th round that has them, read from the file again."""
-        with self.path.open("rb") as file:
-            file.seek(self.measured_at[place])
-            return RoundRecord.from_line(file.readline()).angles
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.measured_at[place])
+                return RoundRecord.from_line(file.readline()).angles
+        except (OSError, ValueError):  # the run has gone back a moment ago
+            return None
 
 
 def append(columns: dict[str, array[float]], values: dict[str, float | None]) -> None:

@@ -23,6 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gapsl.common.errors import InputError
 from gapsl.dashboard import answers
 from gapsl.dashboard.comparison import comparison
 from gapsl.dashboard.record_index import AXES
@@ -42,8 +43,11 @@ HEADERS = {
 }
 
 
-def make_app(watch: Watch, *, host: str = "localhost", token: str | None = None) -> ASGIApp:
-    """Return the application: it answers who calls this machine by a name of its own and knows the token."""
+def make_app(watch: Watch, *, host: str, token: str | None, over: Callable[[], bool]) -> ASGIApp:
+    """Return the application: it answers who calls this machine by a name of its own and knows the token.
+
+    When it is `over`, streams end, so that nothing keeps the server from its end.
+    """
 
     def overview(request: Request) -> Response:
         return as_json(answers.overview(watch))
@@ -55,10 +59,13 @@ def make_app(watch: Watch, *, host: str = "localhost", token: str | None = None)
         number, what = request.path_params["number"], request.path_params["what"]
         if number >= len(watch.runs) or what not in OF_RUN:
             raise HTTPException(404)
-        return as_json(OF_RUN[what](watch.runs[number], **numbers_in(request, what)))
+        try:
+            return as_json(OF_RUN[what](watch.runs[number], **numbers_in(request, what)))
+        except (OSError, InputError) as error:  # its folder is gone, or a file of it damaged meanwhile
+            return PlainTextResponse(f"the run's files cannot be read: {error}", 503)
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(news(watch), media_type="text/event-stream")
+        return StreamingResponse(news(watch, over), media_type="text/event-stream")
 
     def page(request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
@@ -109,11 +116,11 @@ def as_json(answer: answers.Answer) -> Response:
     )
 
 
-async def news(watch: Watch) -> AsyncIterator[str]:
+async def news(watch: Watch, over: Callable[[], bool]) -> AsyncIterator[str]:
     """Yield an event whenever the runs have changed: which of them, by their versions."""
     told, quiet = -1, 0.0
     yield "retry: 1000\n\n"
-    while True:
+    while not over():
         if watch.version != told:
             told, quiet = watch.version, 0.0
             yield f"data: {json.dumps([run.version for run in watch.runs])}\n\n"

@@ -92,7 +92,10 @@ class WatchedRun:
         """Look at its files; True if anything has changed."""
         if self.full.offset == 0 and self.sketch is None:
             self._sketch()
-        self.full.read_on(seconds)
+        try:
+            self.full.read_on(seconds)
+        except OSError as error:
+            self.trouble = f"its records cannot be read: {error}"
         if self.sketch is not None and self.full.offset >= self.sketch.size:
             self.sketch = None
         self._look_at_result()

@@ -10,7 +10,7 @@ export async function get(path, params = {}) {
   const address = query ? `${path}?${query}` : path;
   if (isReport) return stored[address] ?? stored[path];
   const answer = await fetch(address, { cache: "no-store" });
-  if (!answer.ok) throw new Error(answer.status === 401 ? await answer.text() : `${address}: ${answer.status}`);
+  if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
 
