@@ -37,15 +37,11 @@ def test_help_and_version_load_no_subcommand_and_no_torch(arguments: tuple[str, 
     assert not loaded & {"torch", "numpy", "grpc", "pydantic", "matplotlib", "gapsl_reproduction.cli"}
 
 
-def test_a_device_process_loads_no_plotting_and_no_reproduction() -> None:
+def test_a_device_process_loads_no_method_no_plotting_and_no_reproduction() -> None:
     loaded = loaded_by("join", "--help")
     assert "gapsl.cli.join" in loaded
     assert not {name for name in loaded if name.startswith(("gapsl.analysis", "gapsl_reproduction"))}
     assert not loaded & {"matplotlib", "gapsl.run.build", "gapsl.cli.train"}
-
-
-def test_a_device_process_loads_no_method() -> None:
-    loaded = loaded_by("join", "--help")
     assert not {name for name in loaded if name.startswith(("gapsl.methods", "gapsl.options", "gapsl.run"))}
 
 

@@ -5,8 +5,13 @@ import json
 import pytest
 import record
 
+# The default settings take longest, and `gapsl` has all that the others have.
+LONG = ("default/psl", "default/sfl")
 
-@pytest.mark.parametrize("name", list(record.CASES))
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in record.CASES]
+)
 def test_a_run_stays_within_its_band(name):
     far = record.deviations(
         name, record.summarise(*record.run(record.CASES[name])), record.references()[name]
