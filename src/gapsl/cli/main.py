@@ -27,6 +27,8 @@ COMMANDS = {  # a function, or a typer.Typer with functions of its own
     "methods": "gapsl.cli.methods:methods",
     "settings": "gapsl.cli.settings:settings",
     "export": "gapsl.cli.export:export",
+    "predict": "gapsl.cli.predict:predict",
+    "serve-model": "gapsl.cli.serve_model:serve_model",
     "model": "gapsl.cli.model:model",
     "serve": "gapsl.cli.serve:serve",
     "join": "gapsl.cli.join:join",

@@ -40,7 +40,7 @@ def load_folder(places: Places, argument: str) -> Source:
     sizes: Counter[tuple[int, int]] = Counter()
     mode = "L"
     for path, _ in train + test:
-        with _image(path) as image:  # reads the header alone
+        with open_image(path) as image:  # reads the header alone
             sizes[image.size] += 1
             mode = mode if image.mode in {"1", "L", "LA"} else "RGB"
     size = size or sizes.most_common(1)[0][0]
@@ -107,11 +107,12 @@ def _list_images(base: Path, classes: Sequence[str]) -> Labelled:
     ]
 
 
-def _image(path: Path) -> Image:
+def open_image(path: Path) -> Image:
+    """Open an image; its pixels are read later."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise InputError('folders of images need pillow; pip install "gapsl[datasets]"') from None
+        raise InputError('images need pillow; pip install "gapsl[datasets]"') from None
     try:
         return Image.open(path)
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
@@ -125,10 +126,15 @@ def _read(images: Labelled, size: tuple[int, int], mode: str) -> tuple[NDArray[n
     channels = 1 if mode == "L" else 3
     inputs = np.empty((len(images), channels, height, width), np.uint8)
     for row, (path, _) in enumerate(images):
-        with _image(path) as image:
-            try:
-                pixels = np.asarray(image.convert(mode).resize(size))
-            except (OSError, SyntaxError, ValueError) as error:  # what pillow raises on damaged pixels
-                raise InputError(f"{path} is damaged ({error}); replace or remove it") from error
-        inputs[row] = pixels.reshape(height, width, channels).transpose(2, 0, 1)
+        inputs[row] = read_pixels(path, size, mode)
     return inputs, np.array([label for _, label in images], np.int64)
+
+
+def read_pixels(path: Path, size: tuple[int, int], mode: str) -> NDArray[np.uint8]:
+    """Return an image at this size (width, height) and in this mode, L or RGB: channels, height, width."""
+    with open_image(path) as image:
+        try:
+            pixels = np.asarray(image.convert(mode).resize(size))
+        except (OSError, SyntaxError, ValueError) as error:  # what pillow raises on damaged pixels
+            raise InputError(f"{path} is damaged ({error}); replace or remove it") from error
+    return pixels.reshape(size[1], size[0], -1).transpose(2, 0, 1)

@@ -11,7 +11,8 @@ import grpc
 from gapsl.network.protocol.framing import LARGEST_MESSAGE
 
 PROTOCOL = 1
-TRAINING, PARAMETERS = "gapsl.v1.Training", "gapsl.v1.Parameters"  # the services of wire.proto
+# The services of wire.proto.
+TRAINING, PARAMETERS, INFERENCE = "gapsl.v1.Training", "gapsl.v1.Parameters", "gapsl.v1.Inference"
 # A dead link is noticed after two of these; devices may ask as often.
 KEEPALIVE_SECONDS = 10
 OPTIONS = (

@@ -25,7 +25,15 @@ PART_SIZE = 1 << 20
 LARGEST_MESSAGE = PART_SIZE + 1024
 
 # The streams' messages: each is a oneof `message` that has Part as its field 15.
-Stream = TypeVar("Stream", wire.FromDevice, wire.ToDevice, wire.FromParameterClient, wire.ToParameterClient)
+Stream = TypeVar(
+    "Stream",
+    wire.FromDevice,
+    wire.ToDevice,
+    wire.FromParameterClient,
+    wire.ToParameterClient,
+    wire.FromPredictor,
+    wire.ToPredictor,
+)
 
 _PART, _DATA = 15 << 3 | 2, 1 << 3 | 2  # tags of the fields of a part, both length-delimited
 

@@ -450,3 +450,43 @@ class Finished(_message.Message):
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     tensors: int
     def __init__(self, tensors: _Optional[int] = ...) -> None: ...
+
+class FromPredictor(_message.Message):
+    __slots__ = ("question", "part")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    question: Question
+    part: Part
+    def __init__(self, question: _Optional[_Union[Question, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("protocol", "version", "name", "model", "run", "activations")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    name: str
+    model: str
+    run: str
+    activations: Tensor
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., model: _Optional[str] = ..., run: _Optional[str] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class ToPredictor(_message.Message):
+    __slots__ = ("refusal", "answer", "part")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    refusal: Refusal
+    answer: Answer
+    part: Part
+    def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("outputs",)
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    outputs: Tensor
+    def __init__(self, outputs: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
