@@ -105,6 +105,7 @@ class RecordIndex:
                 for line in lines:
                     if not self._take(line):
                         break
+            time.sleep(0.001)  # lets who looks in between
         return rewound or self.lines != before
 
     def _take(self, line: bytes) -> bool:
@@ -180,7 +181,8 @@ class RecordIndex:
             "absent": events.absent,
             "restored": restored,
         }.items():
-            self.devices[name][list(devices)] += gap
+            if devices:
+                self.devices[name][list(devices)] += gap
         for name, traffic in (("sent", record.bytes_sent), ("received", record.bytes_received)):
             self.devices[name][list(traffic)] += gap * np.fromiter(traffic.values(), float, len(traffic))
 
