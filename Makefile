@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One thread per process: torch's threads spin at barriers when another process has the core.
 export OMP_NUM_THREADS := 1
+# Tests start many processes, each of which would compile all of gapsl.
+unexport PYTHONDONTWRITEBYTECODE
+# Where tests share what takes long to make, one process has all of them.
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
 .PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
 
@@ -45,10 +49,10 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 test: lint types  ## Lint, types and the tests (15 minutes on 2 cores).
-	$(BIN)/pytest -n 2 -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-all: lint types  ## The same with the slow tests.
-	$(BIN)/pytest -n 2
+	$(PYTEST)
 
 soak: $(VENV)/.ready  ## A fleet of processes under kills, cuts, stalls, bad frames, 100 devices (an hour).
 	$(BIN)/pytest tests/integration/test_network_*.py tests/integration/test_parameter_server.py \
