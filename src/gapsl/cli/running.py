@@ -66,7 +66,7 @@ Processes = Annotated[
     typer.Option(help="Processes that compute devices side by side; auto: one per core."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or mps.")]
-Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: .safetensors or .pt.")]
+Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: a run, an export, or a file.")]
 TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
 Preset = Annotated[

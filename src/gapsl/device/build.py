@@ -37,6 +37,7 @@ from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
 from gapsl.models.cut import behead, normalise_at_cut
 from gapsl.models.half import make_half
+from gapsl.models.pretrained import load_own_start
 
 EVALUATION_BATCH = 256
 
@@ -168,6 +169,9 @@ def make_device(
     head: nn.Module | None = None,
 ) -> tuple[Device, DeviceInfo]:
     """Return a device that starts from a model and has these samples, and what the server knows of it."""
+    model, head = copy.deepcopy(model), copy.deepcopy(head)
+    if config.pretrained is not None:
+        load_own_start(model, head, config.pretrained, id)
     augment = None if config.augment == "auto" else config.augment
     batches = Batches(
         source.train,
@@ -179,7 +183,7 @@ def make_device(
     )
     device = Device(
         id,
-        make_half(copy.deepcopy(model), config.device_optimizer, total_rounds),
+        make_half(model, config.device_optimizer, total_rounds),
         batches,
         seed=config.seed,
         where=where,
@@ -190,9 +194,7 @@ def make_device(
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))
     if head is not None:
-        device = LabelPrivateDevice(
-            device, make_half(copy.deepcopy(head), config.device_optimizer, total_rounds)
-        )
+        device = LabelPrivateDevice(device, make_half(head, config.device_optimizer, total_rounds))
     counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
     return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
 

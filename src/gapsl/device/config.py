@@ -41,7 +41,9 @@ class DeviceConfig(Settings):
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate, in models that have it")
     patch: int = Field(4, ge=1, description="patch size (ViT)")
-    pretrained: str | None = Field(None, description="a .safetensors or .pt file with weights to start from")
+    pretrained: str | None = Field(
+        None, description="what to start from: a .safetensors or .pt file, an export, or a run"
+    )
     device_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the client-side models")
     labels: Literal["server", "device"] = Field(
         "server",

@@ -19,10 +19,11 @@ from gapsl.data import Source, load_source
 from gapsl.data.transform import normalise, to_float
 from gapsl.device.build import EVALUATION_BATCH, limited_to
 from gapsl.inference.formats import check_file, check_opset, write_model
-from gapsl.inference.manifest import SUFFIXES, Format, Manifest, sha256_of, write_manifest
+from gapsl.inference.manifest import SUFFIXES, Format, Manifest, write_manifest
 from gapsl.inference.places import is_run, parts_at
 from gapsl.inference.run_parts import ALL, TrainedRun
 from gapsl.inference.split_model import GivenModel, SplitModel, TrainedParts
+from gapsl.models.stored import sha256_of
 from gapsl.run.parts import GivenData, take_source
 
 ROWS = 3  # of the batch that files are tried with

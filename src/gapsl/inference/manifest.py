@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +11,7 @@ from gapsl.common.settings import Settings
 from gapsl.common.tensors import read_tensors
 from gapsl.device.model_info import ModelInfo, first_line, parse_model_info
 from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, blank_parts, filled
-
-NAME = "export.json"
-KIND, SCHEMA = "gapsl-export", 1
-AGAIN = "export it again"
+from gapsl.models.stored import AGAIN, EXPORT, KIND, SCHEMA, read_export
 
 Format = Literal["safetensors", "torch", "onnx"]
 SUFFIXES: dict[Format, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
@@ -48,31 +43,17 @@ class Manifest(Settings):
 def write_manifest(folder: Path, manifest: Manifest, info: ModelInfo) -> None:
     """Write what an export says of itself."""
     content = {"kind": KIND, "schema": SCHEMA, **manifest.model_dump(mode="json"), "model": info.to_dict()}
-    write_json(folder / NAME, content)
+    write_json(folder / EXPORT, content)
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, ModelInfo]:
     """Read what an export says of itself, and check that its files are what was written."""
-    path = folder / NAME
+    said = read_export(folder)
     try:
-        manifest, info = _parsed(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {first_line(error)}; {AGAIN}") from None
-    for name, expected in manifest.files.items():
-        if Path(name).name != name:
-            raise InputError(f"{path} names a file outside its folder: {name!r}; {AGAIN}")
-        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
-            raise InputError(f"{folder / name} is missing, truncated or another file; {AGAIN}")
-    return manifest, info
-
-
-def _parsed(values: Any) -> tuple[Manifest, ModelInfo]:
-    if not isinstance(values, dict) or values.get("kind") != KIND:
-        raise ValueError("it is no export of gapsl")
-    if values.get("schema") != SCHEMA:
-        raise ValueError(f"it has schema {values.get('schema')!r}, this gapsl reads {SCHEMA}")
-    own = {name: value for name, value in values.items() if name not in ("kind", "schema", "model")}
-    return Manifest.model_validate(own), parse_model_info(values.get("model"))
+        own = {name: value for name, value in said.items() if name not in ("kind", "schema", "model")}
+        return Manifest.model_validate(own), parse_model_info(said.get("model"))
+    except ValueError as error:
+        raise InputError(f"{folder / EXPORT} cannot be read: {first_line(error)}; {AGAIN}") from None
 
 
 def export_parts(
@@ -117,9 +98,3 @@ def export_parts(
         manifest.client,
         manifest.accuracy,
     )
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

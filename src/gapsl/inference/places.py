@@ -8,9 +8,8 @@ from gapsl.common.errors import InputError
 from gapsl.common.tensors import Rounds, read_tensors, said_by
 from gapsl.device import model_info
 from gapsl.device.model_info import read_model_info
-from gapsl.inference import manifest
 from gapsl.inference.manifest import export_parts
-from gapsl.inference.run_parts import MERGED, TrainedRun, of_head, weights_in
+from gapsl.inference.run_parts import MERGED, TrainedRun
 from gapsl.inference.split_model import (
     ClientPart,
     GivenModel,
@@ -19,6 +18,7 @@ from gapsl.inference.split_model import (
     blank_parts,
     filled,
 )
+from gapsl.models.stored import EXPORT, head_in, weights_in
 from gapsl.run.parts import GivenData
 
 SUFFIX = ".safetensors"
@@ -53,11 +53,11 @@ def parts_at(
     path = Path(place).expanduser()
     if is_run(path):
         return TrainedRun(path, model=model, dataset=dataset, data_dir=data_dir).parts(client)
-    if (path / manifest.NAME).is_file():
+    if (path / EXPORT).is_file():
         return export_parts(path, client, model)
-    if path.is_dir() and (several := sorted(path.glob(f"client-*/{manifest.NAME}"))):
+    if path.is_dir() and (several := sorted(path.glob(f"client-*/{EXPORT}"))):
         chosen = None if client is None or not str(client).isdecimal() else path / f"client-{int(client):04d}"
-        if chosen is None or chosen / manifest.NAME not in several:
+        if chosen is None or chosen / EXPORT not in several:
             listed = ", ".join(str(one.parent.name) for one in several[:10])
             raise InputError(f"{path} has the models of several clients; choose one of {listed}")
         return export_parts(chosen, client, model)
@@ -89,7 +89,7 @@ def state_parts(
     blank_client, _, blank_head = blank_parts(info, model)
     head = None
     if blank_head is not None:
-        head = filled(blank_head, weights_in(of_head(stored)), f"the head in {found[chosen]}")
+        head = filled(blank_head, head_in(stored), f"the head in {found[chosen]}")
     client_model = filled(blank_client, weights_in(stored), str(found[chosen]))
     run, _, name = said_by(found[chosen]).get("owner", "").partition("/")
     return TrainedParts(info, (ClientPart(client_model, head, -1),), None, run=run, round=chosen, client=name)
@@ -102,7 +102,7 @@ def state_folder(path: Path) -> Path:
     found = [one for one in (path, *sorted(path.glob("*")), *sorted(path.glob("*/*"))) if _keeps_rounds(one)]
     if not found:
         raise InputError(
-            f"{path} has neither a run in it (config.yaml), nor an export ({manifest.NAME}), nor a device's "
+            f"{path} has neither a run in it (config.yaml), nor an export ({EXPORT}), nor a device's "
             "checkpoints; give another folder, or train first"
         )
     if len(found) > 1:

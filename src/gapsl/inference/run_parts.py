@@ -18,6 +18,7 @@ from gapsl.methods.base import RunInfo, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel
 from gapsl.models.half import average, make_half
+from gapsl.models.stored import head_in, weights_in
 from gapsl.network.server.fleet_state import read_fleet
 from gapsl.run.api import compose
 from gapsl.run.checkpoint import Checkpoint, Checkpoints
@@ -25,7 +26,6 @@ from gapsl.run.folder import RunFolder
 from gapsl.run.parts import GivenData, take_source
 
 MERGED, ENSEMBLE, ALL = "merged", "ensemble", "all"
-HEAD = "head."
 
 
 class TrainedRun:
@@ -182,7 +182,7 @@ class TrainedRun:
         what = f"device {number} of {self.checkpoint.folder}"
         head: nn.Module | None = None
         if self._head is not None:
-            head = filled(self._head, weights_in(of_head(stored)), f"the head of {what}")
+            head = filled(self._head, head_in(stored), f"the head of {what}")
         return ClientPart(filled(self._client, weights_in(stored), what), head, number)
 
     def _mean_part(self, weights: Mapping[int, float]) -> ClientPart:
@@ -215,16 +215,6 @@ def newest_checkpoint(folder: RunFolder) -> Checkpoint:
     if checkpoint is None:
         raise InputError(f"{folder.path} has no checkpoint yet; train it with: {folder.go_on}")
     return checkpoint
-
-
-def of_head(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what a device stored of its head."""
-    return {name.removeprefix(HEAD): value for name, value in stored.items() if name.startswith(HEAD)}
-
-
-def weights_in(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a stored half, without its optimizer's state."""
-    return {name.removeprefix("model."): value for name, value in stored.items() if name.startswith("model.")}
 
 
 def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:

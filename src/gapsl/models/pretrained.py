@@ -1,4 +1,4 @@
-"""Start from weights in a file: take what fits, resize what can be, refuse what would be a mistake."""
+"""Start from weights that are there: take what fits, resize what can be, refuse what would be a mistake."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.models.cut import Split
+from gapsl.models.stored import is_run_of_devices, stored_parts
 from gapsl.models.vit import Front, resize_patches, resize_positions
 
 # The last layer depends on the classes, so it alone may differ between the file and the model.
@@ -32,14 +33,62 @@ class LoadReport:
 
 
 def load_pretrained(model: nn.Module | Split, path: str | Path) -> LoadReport:
-    """Load a `.safetensors`, `.pt` or `.pth` file into a model or its halves.
+    """Load a `.safetensors`, `.pt` or `.pth` file, an export or a run into a model or its halves.
 
-    Names and shapes must match, but for the head and for what a transformer can resize; a file that is
-    refused changes nothing.
+    Names and shapes must match, but for the last layer and for what a transformer can resize; what is refused
+    changes nothing. Of a run it is the client-side model of its first device: see `load_own_start`.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
+    if not path.is_dir():
+        return _load(path, [(model, read_weights(path))])
+    parts = stored_parts(path)
+    client, server = parts.client, parts.server
+    if server is not None and parts.head is not None:
+        server = {**server, **parts.head}
+    if not isinstance(model, Split):
+        return _load(path, [(model, {**(client or {}), **(server or {})})])
+    halves = [(model.device, client), (model.server, server)]
+    return _load(path, [(half, weights) for half, weights in halves if weights is not None])
+
+
+def load_own_start(model: nn.Module, head: nn.Module | None, path: str | Path, device: int) -> None:
+    """Let a device start from its own client-side model where `path` is a run that has one for each."""
+    folder = Path(path).expanduser()
+    if not is_run_of_devices(folder):
+        return
+    parts = stored_parts(folder, device)
+    assert parts.client is not None
+    if parts.head is not None and head is None:
+        raise InputError(
+            f"the devices of {folder} have the last layer, each its own (labels = device); start with the "
+            "same, or "
+            f"from one of them: gapsl export {folder} --client 0 --out FOLDER"
+        )
+    _load(folder, [(model, parts.client)])
+    if head is not None and parts.head is not None:
+        _load(folder, [(head, parts.head)])
+
+
+def _load(path: Path, targets: list[tuple[nn.Module | Split, dict[str, Tensor]]]) -> LoadReport:
+    """Load weights into modules, into all of them or none."""
+    fitted = [_fitting(path, model, weights) for model, weights in targets]
+    with torch.no_grad():
+        for places, fitting, _ in fitted:
+            for name, weight in fitting.items():
+                places[name].copy_(weight)
+    return LoadReport(
+        loaded=tuple(name for _, fitting, _ in fitted for name in fitting),
+        skipped=tuple(name for places, fitting, _ in fitted for name in places if name not in fitting),
+        unused=tuple(name for _, fitting, weights in fitted for name in weights if name not in fitting),
+    )
+
+
+Fitting = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]  # places, what fits them, the file
+
+
+def _fitting(path: Path, model: nn.Module | Split, weights: dict[str, Tensor]) -> Fitting:
+    """Return a model's tensors and what of the weights fits them, or say what does not."""
     places = _places(model)
-    weights = read_weights(path)
     if not places.keys() & weights.keys():
         raise InputError(
             f"{path} has no parameter in common with the model: it has {_some(weights)}, the "
@@ -58,16 +107,9 @@ def load_pretrained(model: nn.Module | Split, path: str | Path) -> LoadReport:
     if problems:
         raise InputError(
             f"{path} does not fit the model: {_some(problems)}; build the model with the file's architecture "
-            "(name, width 1, norm, input channels), or give another file"
+            "(name, cut, width, norm, input channels), or give another file"
         )
-    with torch.no_grad():
-        for name, weight in fitting.items():
-            places[name].copy_(weight)
-    return LoadReport(
-        loaded=tuple(fitting),
-        skipped=tuple(name for name in places if name not in fitting),
-        unused=tuple(name for name in weights if name not in fitting),
-    )
+    return places, fitting, weights
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -76,7 +118,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     A training script's wrapper and the prefix of DataParallel are taken off.
     """
     if not path.is_file():
-        raise InputError(f"there is no weights file {path}; check the path (nothing is downloaded)")
+        raise InputError(
+            f"there is no weights file, run or export {path}; check the path (nothing is downloaded)"
+        )
     if path.suffix not in {".safetensors", ".pt", ".pth"}:
         raise InputError(
             f"{path} is no weights file that can be read safely; give a .safetensors, .pt or .pth file"
