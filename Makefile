@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS := 1
 # Tests start many processes, each of which would compile all of gapsl.
 unexport PYTHONDONTWRITEBYTECODE
-# Where tests share what takes long to make, one process has all of them.
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
+# Three processes on two cores: many tests wait, for other processes and for time to pass. Where tests share
+# what takes long to make, one process has all of them.
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
 
 .PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
 

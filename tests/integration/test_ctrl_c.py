@@ -98,6 +98,7 @@ def test_resume_of_a_finished_run_is_done_and_changes_nothing(cli: Launcher, und
     assert (folder / "result.json").stat() == before
 
 
+@pytest.mark.slow
 def test_a_comparison_is_stopped_by_ctrl_c_and_gone_on_with_by_resume(
     cli: Launcher, undisturbed: Runs, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from gapsl.run.served_run import (
 )
 
 CONFIG = compose(words={**SMALL, "method": "psl"})
+Stopped = Callable[..., Any]
 
 
 def test_a_server_killed_before_its_network_was_written_is_started_again_by_the_same_command(
@@ -125,7 +127,7 @@ class StopAfter(Observer):
         return self.done >= self.rounds
 
 
-def stopped_run(tmp_path: Path, checkpoint_every: int = 1) -> Any:
+def stopped_run(tmp_path: Path, checkpoint_every: int) -> Any:
     """Serve a run until its third round is stored; returns its configuration."""
     config = compose(words={**SMALL, "method": "psl", "checkpoint_every": checkpoint_every})
     stop = StopAfter(3)
@@ -137,6 +139,22 @@ def stopped_run(tmp_path: Path, checkpoint_every: int = 1) -> Any:
     return config
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Returns the configuration of such a run, of which a folder has a copy; each is served once."""
+    made: dict[int, tuple[Path, Any]] = {}
+
+    def copied(folder: Path, checkpoint_every: int = 1) -> Any:
+        if checkpoint_every not in made:
+            place = tmp_path_factory.mktemp("stopped")
+            made[checkpoint_every] = (place, stopped_run(place, checkpoint_every))
+        place, config = made[checkpoint_every]
+        shutil.copytree(place, folder, dirs_exist_ok=True)
+        return config
+
+    return copied
+
+
 def test_a_finished_run_needs_its_checkpoints_no_more(tmp_path: Path) -> None:
     config = compose(words={**SMALL, "method": "psl"})
     result = trained_over_loopback(config, tmp_path)
@@ -145,8 +163,10 @@ def test_a_finished_run_needs_its_checkpoints_no_more(tmp_path: Path) -> None:
     assert again.final == result.final
 
 
-def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_path: Path) -> None:
-    config = stopped_run(tmp_path)
+def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    config = stopped(tmp_path)
     elsewhere = Devices(tmp_path / "elsewhere")
     served = Served(config, tmp_path)
     served.devices.start(served.port, "device-0", "device-2")
@@ -163,9 +183,10 @@ def test_a_device_without_its_checkpoints_is_refused_and_no_round_is_lost(tmp_pa
 
 
 def test_a_device_that_lost_its_state_begins_afresh_on_purpose_and_the_run_can_be_replayed(
+    stopped: Stopped,
     tmp_path: Path,
 ) -> None:
-    config = stopped_run(tmp_path)
+    config = stopped(tmp_path)
     afresh = Devices(tmp_path / "elsewhere", fresh=True)
     served = Served(config, tmp_path)
     served.devices.start(served.port, "device-0", "device-2")
@@ -188,8 +209,8 @@ def test_with_data_of_their_own_devices_are_not_waited_for_without_end(tmp_path:
     assert settled(in_turn, make_network({"data": "own", "parameter_server": "a:1"})).closing == "all"
 
 
-def test_records_with_a_gap_are_not_gone_on_with(tmp_path: Path) -> None:
-    config = stopped_run(tmp_path)
+def test_records_with_a_gap_are_not_gone_on_with(stopped: Stopped, tmp_path: Path) -> None:
+    config = stopped(tmp_path)
     records = tmp_path / "run" / "records.jsonl"
     whole = records.read_text().splitlines(keepends=True)
     for kept in (whole[:1], [*whole[:1], *whole[2:]], []):
@@ -225,8 +246,10 @@ def test_a_section_of_the_network_that_is_a_list_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("lost", ["run", "fleet.json", "records.jsonl", "network.yaml", "checkpoints"])
-def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost: str) -> None:
-    config = stopped_run(tmp_path)
+def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(
+    stopped: Stopped, tmp_path: Path, lost: str
+) -> None:
+    config = stopped(tmp_path)
     path = tmp_path / "run" / lost
     aside = path.rename(tmp_path / "aside")
     if lost == "checkpoints":
@@ -242,9 +265,9 @@ def test_a_folder_that_has_lost_a_file_is_not_gone_on_with(tmp_path: Path, lost:
 
 @pytest.mark.parametrize("every", [1, 2, 100])  # with 100 there is but the one of the stop
 def test_checkpoints_that_are_gone_but_for_the_start_do_not_send_everybody_back_to_it(
-    tmp_path: Path, every: int
+    stopped: Stopped, tmp_path: Path, every: int
 ) -> None:
-    config = stopped_run(tmp_path, checkpoint_every=every)
+    config = stopped(tmp_path, checkpoint_every=every)
     kept = {path.name for path in (tmp_path / "state").glob("*/*/round-*")}
     for path in (tmp_path / "run" / "checkpoints").glob("round-*"):
         if path.name != "round-000000":
@@ -263,17 +286,17 @@ def test_an_emptied_file_of_settings_does_not_mean_defaults(tmp_path: Path, name
 
 
 @pytest.mark.parametrize("line", ["{}", "[1]", '{"round": "one"}'])
-def test_a_record_that_is_none_is_damage_and_no_accident(tmp_path: Path, line: str) -> None:
-    config = stopped_run(tmp_path)
+def test_a_record_that_is_none_is_damage_and_no_accident(stopped: Stopped, tmp_path: Path, line: str) -> None:
+    config = stopped(tmp_path)
     records = tmp_path / "run" / "records.jsonl"
     records.write_text(line + "\n" + records.read_text())
     with pytest.raises(InputError, match=r"records\.jsonl is damaged in line 1: .*; put it back from a copy"):
         trained_over_loopback(config, tmp_path)
 
 
-def test_when_rounds_close_may_change_and_stays_changed(tmp_path: Path) -> None:
+def test_when_rounds_close_may_change_and_stays_changed(stopped: Stopped, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    stopped_run(tmp_path)
+    stopped(tmp_path)
     config, network = served_settings(None, None, {"network": {"closing": "fraction:0.5"}}, folder.path)
     served = Served(config, tmp_path, network=network.model_dump(mode="json"))
     served.devices.start(served.port, "device-0", "device-1", "device-2")
@@ -317,8 +340,8 @@ def test_a_device_that_cannot_write_its_state_says_so_before_it_trains(tmp_path:
     assert served.result().final.weights_sha256 == gapsl.train(CONFIG).final.weights_sha256
 
 
-def test_a_damaged_name_of_a_run_is_named(tmp_path: Path) -> None:
-    config = stopped_run(tmp_path)
+def test_a_damaged_name_of_a_run_is_named(stopped: Stopped, tmp_path: Path) -> None:
+    config = stopped(tmp_path)
     name = tmp_path / "run" / "run"
     for damaged in (b"", name.read_bytes()[:16], b"\xff" * 32):
         name.write_bytes(damaged)

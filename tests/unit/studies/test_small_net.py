@@ -71,7 +71,8 @@ def test_the_catalogue_is_consistent():
 
 @pytest.mark.parametrize("run", CATALOGUE, ids=lambda run: run.name)
 def test_every_run_of_the_catalogue_runs(run, source):
-    found = train(run, source, seed=0, rounds=3, setting=TINY)
+    short = replace(run, pretrained=3) if run.pretrained else run
+    found = train(short, source, seed=0, rounds=3, setting=TINY)
     assert all(math.isfinite(value) for value in found.values())
     assert (found["drift"] == 0) == (run.trained == (0.0, 0.0))
 
