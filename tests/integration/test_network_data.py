@@ -71,6 +71,7 @@ def test_devices_bring_their_data_and_the_public_test_set_is_sent_to_them(
     known = json.loads((tmp_path / "run" / "fleet.json").read_text())["devices"]
     assert known["1"] == {
         "samples": 40, "labels": [0, 10, 0, 0, 10, 0, 0, 10, 0, 10], "batches": 5, "tests": 20,
+        "stored": 40,
     }  # fmt: skip
     assert not (tmp_path / "run" / "partition.json").exists()
     sets = sorted(path.name for path in (tmp_path / "state").glob("*/device-0/set-*"))
