@@ -33,6 +33,7 @@ from gapsl.device.config import DeviceConfig
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, FaultyDevice
+from gapsl.device.graphs import GraphBudget
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
 from gapsl.models.cut import behead, normalise_at_cut
@@ -167,6 +168,7 @@ def make_device(
     shift: Shift | None = None,
     faults: Faults | None = None,
     head: nn.Module | None = None,
+    graphs: GraphBudget | None = None,
 ) -> tuple[Device, DeviceInfo]:
     """Return a device that starts from a model and has these samples, and what the server knows of it."""
     model, head = copy.deepcopy(model), copy.deepcopy(head)
@@ -190,6 +192,7 @@ def make_device(
         layout=LAYOUTS[config.layout],
         probes=probes,
         probe_steps=config.probe_steps,
+        graphs=graphs,
     )
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))

@@ -11,6 +11,7 @@ from gapsl.common.streams import global_stream
 from gapsl.data.batches import Batches
 from gapsl.data.probes import Probes
 from gapsl.device.exchange import Reply, Upload
+from gapsl.device.graphs import GraphBudget
 from gapsl.device.probe_alignment import learn_and_align
 from gapsl.models.half import Half, all_finite, digest
 
@@ -29,9 +30,12 @@ class Device:
         layout: torch.memory_format = torch.contiguous_format,
         probes: Probes | None = None,
         probe_steps: int = 0,
+        graphs: GraphBudget | None = None,
     ) -> None:
         self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
         self.where, self.layout, self.probe_steps = where, layout, probe_steps
+        self._graphs = graphs  # None: the graph is always kept
+        self._again: tuple[Tensor, int, int] | None = None  # what to run once more, where it was not
         self._probed: Tensor | None = None  # the probes of the last forward, to align on
         self._sent: Tensor | None = None  # activations whose graph waits for the reply, the probes' last
         self._unanswered = False  # whether the last forward can still be undone
@@ -49,13 +53,28 @@ class Device:
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
         inputs = self.placed(inputs)
         self._probed = inputs[-probes:] if probes and self.probe_steps else None
-        with (
-            global_stream(self.seed, "dropout-device", self.id, round, turn),
-            torch.set_grad_enabled(learn),
-        ):
-            activations = model(inputs)
+        keep = learn and (self._graphs is None or self._graphs.keep(self.id))
+        activations = self._run(inputs, round, turn, graph=keep)
+        self._again = (inputs, round, turn) if learn and not keep else None
         self._sent, self._unanswered = activations if learn else None, True
         return Upload.unpack(self.id, round, turn, activations.detach(), labels.to(self.where), probes)
+
+    def _run(self, inputs: Tensor, round: int, turn: int, *, graph: bool) -> Tensor:
+        with (
+            global_stream(self.seed, "dropout-device", self.id, round, turn),
+            torch.set_grad_enabled(graph),
+        ):
+            activations: Tensor = self.half.model(inputs)
+        return activations
+
+    def _run_again(self, inputs: Tensor, round: int, turn: int) -> Tensor:
+        """Run a forward whose graph was not kept once more: the same masks, and the same statistics."""
+        buffers = [buffer.clone() for buffer in self.half.model.buffers()]
+        self.half.model.train()
+        activations = self._run(inputs, round, turn, graph=True)
+        for buffer, before in zip(self.half.model.buffers(), buffers, strict=True):
+            buffer.data.copy_(before)  # unseen by the graph, whose backward does not read them
+        return activations
 
     def placed(self, inputs: Tensor) -> Tensor:
         """Return inputs where the client-side model computes, in its precision and memory order."""
@@ -65,12 +84,17 @@ class Device:
     def backward(self, round: int, reply: Reply) -> None:
         """Train the client-side model on the gradient at the cut, or skip the step with all of it."""
         sent, self._sent, self._unanswered = self._sent, None, False
+        again, self._again = self._again, None
+        if self._graphs is not None:
+            self._graphs.release(self.id)
         if sent is None:
             return
         if not reply.step:
             if not all_finite(sent.detach()):  # such a batch must not live on in the running statistics
                 self._restore_buffers()
             return
+        if again is not None:
+            sent = self._run_again(*again)
         gradient = reply.pack()
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
             gradient = torch.empty_like(sent).copy_(gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -32,6 +33,7 @@ from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, make_faults
 from gapsl.device.model_info import describe_model
+from gapsl.device.graphs import MEGABYTE, GraphBudget, graph_bytes
 from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
@@ -219,9 +221,10 @@ def undivided(config: Config) -> Partition:
 def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> LocalFleet:
     """Return devices of this machine that all start from one model, each with its own data."""
     config, source, partition = parts.config, parts.source, parts.partition
+    processes = 1 if kind is not None else processes_of(parts)
     if kind is None:
-        processes = processes_of(parts)
         kind = LocalFleet if processes == 1 else partial(ProcessFleet, processes)
+    graphs = graph_budget(parts, processes)
     probes = make_probes(config, source)
     devices: dict[int, Device] = {}
     infos: dict[int, DeviceInfo] = {}
@@ -239,6 +242,7 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> L
             shift=shift,
             faults=parts.faults,
             head=parts.head,
+            graphs=graphs,
         )
     normal = make_evaluation_transform(source)
 
@@ -250,6 +254,15 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> L
 
     own = len(parts.owners) == config.devices  # not one pool of everybody's data
     return kind(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
+
+
+def graph_budget(parts: Parts, processes: int) -> GraphBudget:
+    """Return how many graphs each process may keep, of the size that one device's has."""
+    config, source = parts.config, parts.source
+    shape = (config.batch_size, *source.input_shape)
+    inputs = torch.zeros(shape, device=parts.where, dtype=next(parts.halves.device.parameters()).dtype)
+    each = graph_bytes(copy.deepcopy(parts.halves.device), inputs)
+    return GraphBudget(config.graph_memory * MEGABYTE // processes, each)
 
 
 def processes_of(parts: Parts) -> int:

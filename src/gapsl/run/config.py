@@ -22,7 +22,7 @@ PRESETS = Path(__file__).parent / "presets"
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {
     "data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints", "extended_to",
-    "processes",
+    "processes", "graph_memory",
 }  # fmt: skip
 
 
@@ -41,6 +41,9 @@ class Config(OptionSettings):
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")
     processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1, description="processes that compute devices side by side; `auto`: one per core"
+    )
+    graph_memory: int = Field(
+        2048, ge=1, description="MB for graphs of devices that wait for replies; the rest is computed again"
     )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     angles: Literal["auto", "all", "off"] = Field(

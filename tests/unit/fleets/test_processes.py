@@ -12,6 +12,7 @@ import torch
 
 import gapsl
 from gapsl.common.errors import InputError, Unavailable
+from gapsl.device.device import Device
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord
 
@@ -60,6 +61,30 @@ def test_weights_and_measures_are_those_of_one_process(name: str) -> None:
     assert spread.final.weights_sha256 == alone.final.weights_sha256
     for measure in ("device_accuracy", "ensemble", "merged", "test_loss", "drift", "bytes_sent"):
         assert getattr(spread.final, measure) == getattr(alone.final, measure), measure
+
+
+@pytest.mark.parametrize(
+    "name", ["psl", "papsl", "BatchNorm and dropout", "channels-last", "some of the devices"]
+)
+def test_graphs_that_are_computed_again_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = trained(**RUNS[name]).final.weights_sha256
+    again = []
+
+    def one_graph(self: Device, *arguments: Any) -> torch.Tensor:
+        again.append(self.id)
+        return run_again(self, *arguments)
+
+    run_again = Device._run_again
+    monkeypatch.setattr(Device, "_run_again", one_graph)
+    monkeypatch.setattr("gapsl.run.build.graph_bytes", lambda *_: 2**20)
+    assert trained(**RUNS[name], graph_memory=2).final.weights_sha256 == kept
+    assert again
+    assert trained(**RUNS[name], graph_memory=2, processes=2).final.weights_sha256 == kept
+
+
+def test_a_budget_below_one_graph_is_refused() -> None:
+    with pytest.raises(InputError, match=r"graph_memory is 1 MB, and the graph of one device takes \d+ MB"):
+        trained(model="small", width=4, batch_size=64, graph_memory=1)
 
 
 class Watcher(Observer):
