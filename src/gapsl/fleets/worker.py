@@ -25,6 +25,9 @@ from gapsl.methods.server_model import Contribution, Halfway, Regulariser, Serve
 PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that a process gets when its parent dies
 
 
+Allocate = Callable[[Sequence[Tensor]], list[Tensor]]
+
+
 @dataclass(frozen=True)
 class Job:
     """What a process is to do."""
@@ -96,6 +99,31 @@ class Memory:
     replies: Tensor  # (P, ·), their gradients
     labels: Tensor  # (P, b)
 
+    @staticmethod
+    def laid_out(
+        server: ServerModel, devices: Mapping[int, Device], places: int, allocate: Allocate
+    ) -> Memory:
+        """Return memory for so many devices of a kind."""
+        device = next(iter(devices.values()))
+        inputs, labels = device.batches.draw(1)
+        device.batches.drawn -= 1
+        with torch.no_grad():
+            one = device.half.model.eval()(device.placed(inputs[:1]))
+        batch = len(labels) + (0 if device.probes is None else device.probes.per_batch)
+        weights = server.half.parameters[0].detach()
+        cut = one.new_empty(places, batch * one.numel(), device="meta")
+        return Memory(
+            *allocate(
+                [
+                    weights.new_empty(places, server.half.size, device="meta"),
+                    weights.new_empty(server.half.size, device="meta"),
+                    cut,
+                    cut,
+                    labels.new_empty(places, len(labels), device="meta"),
+                ]
+            )
+        )
+
     def put(self, place: int, found: Contribution | Halfway) -> Computed:
         """Put what was computed for an upload into the memory; its gradient is there."""
         upload = found.upload
@@ -149,6 +177,12 @@ class Worker:
     strategy: Strategy
     _last: dict[int, Contribution | Halfway] = field(default_factory=dict)  # for further passes
     _own: dict[ServerModel, ServerModel] = field(default_factory=dict)  # copies whose weights may be moved
+
+    def begin(self) -> None:
+        """Compute here from now on, in one thread."""
+        torch.set_num_threads(1)
+        for passes in {self.strategy.server, *(self.strategy.passes(id) for id in self.devices)}:
+            passes.elsewhere = None
 
     def collect(
         self,
@@ -244,7 +278,7 @@ def serve(
         return
     for other in inherited:
         other.close()
-    torch.set_num_threads(1)
+    worker.begin()
     with suppress(EOFError, OSError):  # the parent has closed it
         while True:
             job: Job = pipe.recv()

@@ -38,6 +38,7 @@ from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
 from gapsl.fleets.processes import ProcessFleet
+from gapsl.fleets.spread import SpreadFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
@@ -176,7 +177,7 @@ def make_training(
         robust_trim=config.robust_trim,
     )
     strategy = with_options(METHODS[config.method](server, run), config, losses)
-    if isinstance(fleet, ProcessFleet):
+    if isinstance(fleet, SpreadFleet):
         fleet.serve(strategy, at_once=run.batches_per_round)
     if parts.own_data:
         counts = torch.tensor([info.label_counts for _, info in sorted(fleet.devices.items())])
