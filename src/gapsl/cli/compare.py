@@ -51,6 +51,8 @@ def compare(
     checkpoint_every: running.CheckpointEvery = None,
     device: running.Device = None,
     processes: running.Processes = None,
+    fleet: running.FleetKind = None,
+    ray_address: running.RayAddress = None,
     pretrained: running.Pretrained = None,
     tensorboard: running.TensorBoard = None,
     config: running.ConfigFile = None,

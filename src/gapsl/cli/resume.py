@@ -26,6 +26,8 @@ def resume(
         int | None, typer.Option(min=1, help="Train until so many rounds are done, beyond what was planned.")
     ] = None,
     processes: running.Processes = None,
+    fleet: running.FleetKind = None,
+    ray_address: running.RayAddress = None,
     workers: running.Workers = None,
     plugin: running.Plugins = None,
     quiet: running.Quiet = False,
@@ -36,8 +38,8 @@ def resume(
         if not RunFolder(folder).config_file.exists() and (runs := runs_in(folder)):
             if rounds is not None:
                 raise InputError(f"{folder} is a comparison; --rounds extends one run: name its folder")
-            if processes is not None:
-                raise InputError(f"{folder} is a comparison; --processes is for one run: name its folder")
+            if processes is not None or fleet is not None:
+                raise InputError(f"{folder} is a comparison; --processes and --fleet are for one of its runs")
             if data_dir is not None:
                 os.environ["GAPSL_DATA"] = data_dir  # the workers look there too
             done = resume_comparison(
@@ -53,6 +55,7 @@ def resume(
         if opened.result() is not None and rounds is None:
             say(f"{folder} is finished already")
         given: dict[str, Any] = {"data_dir": data_dir, "processes": processes}
+        given |= {"fleet": fleet, "ray_address": ray_address}
         incidental = {name: value for name, value in given.items() if value is not None}
         with display:
             result = gapsl.resume(

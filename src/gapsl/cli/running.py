@@ -65,6 +65,13 @@ Processes = Annotated[
     str | None,
     typer.Option(help="Processes that compute devices side by side; auto: one per core."),
 ]
+FleetKind = Annotated[
+    str | None, typer.Option(help="Where these processes are: local, or ray: actors of a Ray cluster.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--address", help="A Ray cluster: HOST:PORT or auto; default: one is started here."),
+]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or mps.")]
 Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: a run, an export, or a file.")]
 TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]

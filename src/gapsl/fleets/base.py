@@ -180,8 +180,8 @@ class Beside(Protocol):
         """Let every device's client-side model and the server's run the first `count` samples of a set."""
         ...
 
-    def close(self) -> None:
-        """End the processes."""
+    def finish(self) -> None:
+        """End the processes for good."""
         ...
 
 

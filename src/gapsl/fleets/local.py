@@ -128,16 +128,21 @@ class LocalFleet:
             self.traffic.add(id, sent=sent, received=received)
 
 
+def device_file(id: int) -> str:
+    """Return the name of a device's file in a checkpoint."""
+    return f"device-{id:04d}.safetensors"
+
+
 def save(devices: Mapping[int, Device], folder: Path) -> None:
     """Write a file for each device."""
     for id, device in devices.items():
-        write_tensors(folder / f"device-{id:04d}.safetensors", device.tensors())
+        write_tensors(folder / device_file(id), device.tensors())
 
 
 def load(devices: Mapping[int, Device], folder: Path) -> None:
     """Read the file of each device."""
     for id, device in devices.items():
-        device.load(read_tensors(folder / f"device-{id:04d}.safetensors", device.where))
+        device.load(read_tensors(folder / device_file(id), device.where))
 
 
 class ReplayFleet(LocalFleet):

@@ -229,6 +229,10 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
             link.end()
         self._running = []
 
+    def finish(self) -> None:
+        """End the workers for good."""
+        self.close()
+
     # --- the workers
 
     def _links(self) -> list[AnyLink]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,11 @@ class Layout:
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
     @staticmethod
     def write(tensor: Tensor, row: Tensor) -> Layout:
@@ -146,9 +152,9 @@ class Memory:
         """Return what was computed for an upload, as views of the memory."""
         rows = said.rows.read(self.uploads[said.place])
         upload = Upload.unpack(said.device, round, turn, rows, self.labels[said.place], said.probes)
-        statistics = [(torch.from_numpy(mean), torch.from_numpy(var)) for mean, var in said.statistics]
+        statistics = [(writable(mean), writable(variance)) for mean, variance in said.statistics]
         if said.returned is None:
-            last = torch.from_numpy(said.last)
+            last = writable(said.last)
             return Halfway(upload, said.loss, last, statistics, None, upload.activations)
         returned = said.returned.read(self.replies[said.place])
         gradient = self.rows[said.place]
@@ -166,6 +172,11 @@ class Memory:
         if said.rows is None:
             return Reply(self.replies[said.place][:0], step=False)
         return Reply.unpack(said.rows.read(self.replies[said.place]), True, said.probes)
+
+
+def writable(array: Any) -> Tensor:
+    """Return a tensor of an array that may be read-only."""
+    return torch.from_numpy(array.copy())
 
 
 @dataclass
@@ -207,7 +218,7 @@ class Worker:
             waited = self._last[id]
             assert isinstance(waited, Halfway)
             passes = self.strategy.passes(id)
-            found = passes.backward(replace(waited, loss=loss), torch.from_numpy(last), memory.rows[place])
+            found = passes.backward(replace(waited, loss=loss), writable(last), memory.rows[place])
             yield memory.put(place, found)
 
     def regularise(

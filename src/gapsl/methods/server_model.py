@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -127,6 +127,10 @@ class ServerModel:
         self.running = RunningStatistics(half.model)
         self.elsewhere: Elsewhere | None = None
         self._rows = torch.empty(0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what belongs to this process: a round's gradients, and who computes elsewhere."""
+        return {**vars(self), "elsewhere": None, "_rows": torch.empty(0)}
 
     def copy(self) -> ServerModel:
         """Return passes over an independent copy of the model."""

@@ -196,7 +196,7 @@ def make_training(
         identity=run_identity(config, source.fingerprint, partition),
         custom=custom or {},
         classes=tuple(source.classes),
-        notice=f"the run stays in one process: {alone}" if alone and config.processes != 1 else None,
+        notice=f"the run stays in one process: {alone}" if alone and spreads(config) else None,
     )
     if folder is not None and not folder.partition_file.exists() and partition.samples:
         partition.save(folder.partition_file)
@@ -225,6 +225,11 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> L
     processes = 1 if kind is not None else processes_of(parts)
     if kind is None:
         kind = LocalFleet if processes == 1 else partial(ProcessFleet, processes)
+        if config.fleet == "ray" and why_alone(parts) is None:
+            from gapsl.fleets.ray import RayFleet
+
+            given = config.processes != "auto" and "processes" in config.model_fields_set
+            kind = partial(RayFleet, config.ray_address, processes if given else None)
     graphs = graph_budget(parts, processes)
     probes = make_probes(config, source)
     devices: dict[int, Device] = {}
@@ -271,9 +276,16 @@ def processes_of(parts: Parts) -> int:
     asked, devices = parts.config.processes, participants(parts.config.devices, parts.config.participation)
     if asked != "auto" and asked > devices:
         raise InputError(f"processes = {asked}, but a round has {devices} devices; use {devices} or fewer")
+    if parts.config.ray_address is not None and parts.config.fleet != "ray":
+        raise InputError("ray_address is for devices on a Ray cluster; set fleet = ray")
     if asked == 1 or why_alone(parts) is not None:
         return 1
     return min(devices, len(os.sched_getaffinity(0))) if asked == "auto" else asked
+
+
+def spreads(config: Config) -> bool:
+    """Say whether devices are to be computed in more than this process."""
+    return config.processes != 1 or config.fleet != "local"
 
 
 def why_alone(parts: Parts) -> str | None:

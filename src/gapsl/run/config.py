@@ -22,7 +22,7 @@ PRESETS = Path(__file__).parent / "presets"
 # Settings that may change between two processes of one run without making it another.
 INCIDENTAL = {
     "data_dir", "label", "observers", "tensorboard", "checkpoint_every", "keep_checkpoints", "extended_to",
-    "processes", "graph_memory",
+    "processes", "graph_memory", "fleet", "ray_address",
 }  # fmt: skip
 
 
@@ -41,6 +41,12 @@ class Config(OptionSettings):
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")
     processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1, description="processes that compute devices side by side; `auto`: one per core"
+    )
+    fleet: Literal["local", "ray"] = Field(
+        "local", description="where processes are: on this machine, or actors of a Ray cluster"
+    )
+    ray_address: str | None = Field(
+        None, min_length=1, description="a Ray cluster, `auto` or HOST:PORT; unset: one is started here"
     )
     graph_memory: int = Field(
         2048, ge=1, description="MB for graphs of devices that wait for replies; the rest is computed again"

@@ -115,7 +115,7 @@ class Training:
             return None
         finally:
             if isinstance(self.fleet, Beside):
-                self.fleet.close()
+                self.fleet.finish()
             self._recorder.closed()
 
     def _to_the_end(self) -> RunResult | None:

@@ -106,8 +106,8 @@ def check_served(config: Config, network: Network) -> None:
         waits_for_all=network.round_policy().waits_for_all,
     )
     refuse_incompatible(config.method, config, config.parameters(), given)
-    if config.processes != 1:
-        raise InputError("processes is for devices of this machine; over a network each is a process anyway")
+    if config.processes != 1 or config.fleet != "local":
+        raise InputError("processes and fleet are for simulated devices; over a network each is a process")
     if network.parameter_server:
         check_address(network.parameter_server)
     network.device_names(config.devices)
