@@ -32,8 +32,8 @@ from gapsl.device.build import (
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.faults import Faults, make_faults
-from gapsl.device.model_info import describe_model
 from gapsl.device.graphs import MEGABYTE, GraphBudget, graph_bytes
+from gapsl.device.model_info import describe_model
 from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
 from gapsl.fleets.local import LocalFleet
