@@ -11,6 +11,7 @@ import { aboutView } from "./about.js";
 const VIEWS = { compare: compareView, curves: curvesView, devices: devicesView, angles: anglesView, fleet: fleetView, about: aboutView };
 const TITLES = { compare: "Compare", curves: "Curves", devices: "Devices", angles: "Angles", fleet: "Fleet", about: "About" };
 const PAUSE = 400; // milliseconds between two updates
+const LINKS = 2000; // milliseconds between two looks at the links of a fleet, which no record tells of
 const STATES = { running: "good", stopped: "warn", finished: "" };
 
 const page = {
@@ -83,7 +84,8 @@ function choose(number) {
   refresh();
 }
 
-const called = (run) => `${run.name}, seed ${run.seed}${run.state === "finished" ? "" : `, ${run.state}`}${run.evaluation ? ` (${percent(run.evaluation.device_mean)})` : ""}`;
+const alike = (one, other) => one.name === other.name && one.seed === other.seed;
+const called = (run) => `${page.overview.runs.filter((other) => alike(run, other)).length > 1 ? `${run.folder}: ` : ""}${run.name}, seed ${run.seed}${run.state === "finished" ? "" : `, ${run.state}`}${run.evaluation ? ` (${percent(run.evaluation.device_mean)})` : ""}`;
 
 function header() {
   const { runs, title, refused } = page.overview, run = page.run(), several = runs.length > 1;
@@ -155,3 +157,9 @@ follow(refresh, (there) => {
   if (returned) refresh();
 });
 refresh();
+if (!isReport) {
+  setInterval(() => {
+    const run = page.run();
+    if (run?.served && run.state === "running" && (name === "fleet" || name === "devices")) refresh();
+  }, LINKS);
+}
