@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -113,7 +114,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as strict JSON has it: keys are strings, and what is not a number is null."""
+    """Return a value as strict JSON has it: keys are strings, and what is not a number is null.
+
+    Of a dataclass the fields are left out that have their default.
+    """
+    if dataclasses.is_dataclass(value):
+        found = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
+        return {one.name: plain(item) for one, item in found if not is_default(one, item)}
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -121,6 +128,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
+
+
+def is_default(one: dataclasses.Field[Any], value: Any) -> bool:
+    """Say whether a field has the value that it has when nothing is said of it."""
+    if isinstance(one.default_factory, type):
+        return bool(value == one.default_factory())
+    return one.default is not dataclasses.MISSING and bool(value == one.default)
 
 
 def fsync_folder(folder: Path) -> None:

@@ -17,7 +17,6 @@ from gapsl.run.records import (
     Evaluation,
     RoundRecord,
     RunResult,
-    angles_of,
     finite,
     finite_or_none,
 )
@@ -144,6 +143,12 @@ def measured_angles(
     upper = angles[torch.ones_like(angles).triu(diagonal=1).bool()]
     pairs = angles_of(devices, angles) if whole or len(angles) <= WHOLE_MATRIX else None
     return finite_or_none(float(upper.mean())), pairs
+
+
+def angles_of(devices: Sequence[int], angles: Tensor) -> Angles:
+    """Return a matrix of angles as a record has it: a hundredth of a degree is enough."""
+    rows = [tuple(float(f"{angle:.4f}") for angle in row[i + 1 :]) for i, row in enumerate(angles.tolist())]
+    return Angles(devices=tuple(devices), above=tuple(rows))
 
 
 def norms_of(outcomes: Sequence[Outcome]) -> dict[int, float]:

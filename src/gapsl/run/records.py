@@ -8,19 +8,17 @@ import importlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gapsl.common.errors import InputError
+from gapsl.common.files import plain
 from gapsl.device.exchange import ProbeRecord, Selection
 from gapsl.fleets.base import FleetEvents, Split
 from gapsl.run.records_v1 import upgrade_record, upgrade_result
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SCHEMA = 2  # of records and results; what version 1 wrote is read by gapsl.run.records_v1
 
@@ -46,7 +44,7 @@ class Subscripts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, with the schema they follow; what is not there, or empty, is left out."""
-        return {"schema": SCHEMA, **as_json(self)}
+        return {"schema": SCHEMA, **plain(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,27 +261,6 @@ def adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def as_json(value: Any) -> Any:
-    """Return a value as strict JSON has it: keys are strings, and what is not a number is null."""
-    if dataclasses.is_dataclass(value):
-        found = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
-        return {one.name: as_json(item) for one, item in found if not is_default(one, item)}
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    return value
-
-
-def is_default(one: dataclasses.Field[Any], value: Any) -> bool:
-    """Say whether a field has the value that it has when nothing is said of it."""
-    if isinstance(one.default_factory, type):
-        return bool(value == one.default_factory())
-    return one.default is not dataclasses.MISSING and bool(value == one.default)
-
-
 def finite(values: Mapping[int, float]) -> dict[int, float]:
     """Return numbers by device without those that are none, in ascending order."""
     return {device: value for device, value in sorted(values.items()) if math.isfinite(value)}
@@ -292,12 +269,6 @@ def finite(values: Mapping[int, float]) -> dict[int, float]:
 def finite_or_none(value: float | None) -> float | None:
     """Return a number, or None for what is none."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def angles_of(devices: Sequence[int], angles: Tensor) -> Angles:
-    """Return a matrix of angles as a record has it: a hundredth of a degree is enough."""
-    rows = [tuple(float(f"{angle:.4f}") for angle in row[i + 1 :]) for i, row in enumerate(angles.tolist())]
-    return Angles(devices=tuple(devices), above=tuple(rows))
 
 
 def documented(kind: type[Any]) -> list[tuple[str, str]]:
