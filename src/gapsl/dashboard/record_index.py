@@ -34,7 +34,7 @@ MEASURES = (
 )
 COUNTS = ("rounds", "led", "kept", "excluded", "skipped", "absent", "restored", "sent", "received")
 CHUNK = 4 << 20
-AT_ONCE = 64  # records between two chances for others to look
+AT_ONCE = 16  # records between two chances for others to look
 RECENT = 20  # rounds whose pace and throughput count
 ROUND = re.compile(rb'"round": (\d+)')
 
@@ -236,7 +236,7 @@ def whole_lines(file: BinaryIO, offset: int, most: int) -> Iterator[bytes]:
         yield line
 
 
-def preview(path: Path, every: int | None, most: int = 200) -> RecordIndex:
+def preview(path: Path, every: int | None, most: int = 120) -> RecordIndex:
     """Return an index of some records of a long file, which takes no time: those of every so many rounds.
 
     Rounds follow each other in the file and take about the same room, so a round is found by a few guesses.
