@@ -1,8 +1,9 @@
 """How long the live page takes to open on a long run: 100,000 rounds of 100 devices, 1.4 GB of records.
 
-The floor is the page of a run of 100 rounds. Both are served by `gapsl dashboard`, each in a process of its own, and
-opened in turns in a browser without a window, from the address to the first chart that is drawn; the fastest
-counts, since what disturbs an opening only makes it slower. First while the records are read, then when all are:
+The floor is the page of a run of 100 rounds. Both are served by `gapsl dashboard`, each in a process of its
+own, and opened in turns in a browser without a window, from the address to the first chart that is drawn. The
+fastest counts, since what disturbs an opening only makes it slower. First while records are read, then when
+all are:
 
     python benchmarks/dashboard.py --folder /tmp/long-run
 """
