@@ -23,6 +23,7 @@ from gapsl.analysis.workers import Job, run_supply
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.plugins import named
 from gapsl.common.registry import Registry, nearest
+from gapsl.data.from_python import GivenData
 from gapsl.data.sources import SOURCES
 from gapsl.methods.base import Strategy
 from gapsl.methods.registry import METHODS, register_method
@@ -34,7 +35,7 @@ from gapsl.run.config import Config, flat, make_config, merge, presets
 from gapsl.run.config import preset as preset_values
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import OBSERVERS, check_observers
-from gapsl.run.parts import Given, GivenData
+from gapsl.run.parts import Given
 from gapsl.run.records import RunResult
 
 if TYPE_CHECKING:

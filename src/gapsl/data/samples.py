@@ -116,30 +116,62 @@ class DatasetSamples:
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise InputError(f"item {index} is a {type(item).__name__}; items must be (tensor, label) pairs")
         inputs, label = item
+        if isinstance(inputs, np.ndarray):
+            inputs = torch.tensor(inputs)
         if not isinstance(inputs, Tensor):
             raise InputError(
                 f"the input of item {index} is a {type(inputs).__name__}; give the dataset a transform that "
                 "returns a tensor of shape (channels, height, width)"
             )
         _check_kind(inputs, f"item {index}")
-        try:
-            number = int(label)
-        except (TypeError, ValueError, RuntimeError):  # torch's, of several numbers in one label
-            number = None
-        if number is None or number != label:
-            raise InputError(f"the label of item {index} is {label!r}; labels must be integers from 0 up")
+        number = _number_of(label)
+        if number is None:
+            raise InputError(
+                f"the label of item {index} is {label!r}; labels must be integers from 0 up, or one-hot"
+            )
         return inputs, number
 
 
+def _number_of(label: Any) -> int | None:
+    """Return the class that a label names, a whole number or a row with one 1 and else zeros; else None."""
+    try:
+        number = int(label)
+        return number if number == label else None
+    except (TypeError, ValueError, RuntimeError):  # torch's, of several numbers in one label
+        if not isinstance(label, Tensor | np.ndarray | list | tuple):
+            return None
+    row = torch.as_tensor(label)
+    if row.ndim != 1 or not bool((row == 1).sum() == 1) or not bool((row == 0).sum() == len(row) - 1):
+        return None
+    return int(row.argmax())
+
+
 def _as_labels(labels: Any) -> Tensor:
-    given = torch.as_tensor(labels)
-    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        if given.numel() == 0:
-            return torch.zeros(0, dtype=torch.int64)
+    """Return labels as whole numbers: also of floats that are whole, of one column, and of one-hot rows."""
+    try:
+        given = torch.as_tensor(labels)
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f"labels are {given.dtype} of shape {tuple(given.shape)}; give one integer per sample, shape (N,)"
-        )
-    return given.to(torch.int64)
+            f"labels cannot be read ({error}); number them: names, labels = numpy.unique(labels, "
+            "return_inverse=True)"
+        ) from None
+    if given.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    said = f"labels are {given.dtype} of shape {tuple(given.shape)}"
+    if given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    if given.ndim == 2:
+        if not bool(((given == 1).sum(dim=1) == 1).all() and ((given == 0) | (given == 1)).all()):
+            raise InputError(
+                f"{said}, and not one-hot; give one integer per sample, shape (N,): several classes for one "
+                "sample "
+                "are not supported"
+            )
+        return given.long().argmax(dim=1)
+    whole = given.long() if not given.is_complex() else given
+    if given.ndim != 1 or not torch.equal(whole.to(given.dtype), given):
+        raise InputError(f"{said}; give one integer per sample, shape (N,): a regression target is no class")
+    return whole
 
 
 def _check_kind(inputs: Tensor, what: str) -> None:

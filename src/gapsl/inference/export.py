@@ -16,6 +16,7 @@ from gapsl.common.errors import GapslError, InputError
 from gapsl.common.files import fsync_folder, unwritable
 from gapsl.common.tensors import CANNOT_STORE, remove, write_tensors
 from gapsl.data import Source, load_source
+from gapsl.data.from_python import GivenData
 from gapsl.data.transform import normalise, to_float
 from gapsl.device.build import EVALUATION_BATCH, limited_to
 from gapsl.inference.formats import check_file, check_opset, write_model
@@ -24,7 +25,7 @@ from gapsl.inference.places import is_run, parts_at
 from gapsl.inference.run_parts import ALL, TrainedRun
 from gapsl.inference.split_model import GivenModel, SplitModel, TrainedParts
 from gapsl.models.stored import sha256_of
-from gapsl.run.parts import GivenData, take_source
+from gapsl.run.parts import take_source
 
 ROWS = 3  # of the batch that files are tried with
 SLACK = 0.005  # what an accuracy may be off by where another machine rounds otherwise

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gapsl.common.errors import InputError
 from gapsl.common.tensors import Rounds, read_tensors, said_by
+from gapsl.data.from_python import GivenData
 from gapsl.device import model_info
 from gapsl.device.model_info import read_model_info
 from gapsl.inference.manifest import export_parts
@@ -19,7 +20,6 @@ from gapsl.inference.split_model import (
     filled,
 )
 from gapsl.models.stored import EXPORT, head_in, weights_in
-from gapsl.run.parts import GivenData
 
 SUFFIX = ".safetensors"
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gapsl.common.errors import InputError
 from gapsl.common.tensors import read_tensors
 from gapsl.data import load_partition
+from gapsl.data.from_python import GivenData
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.model_info import ModelInfo, describe_model, read_model_info
 from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, blank_parts, filled
@@ -23,7 +24,7 @@ from gapsl.network.server.fleet_state import read_fleet
 from gapsl.run.api import compose
 from gapsl.run.checkpoint import Checkpoint, Checkpoints
 from gapsl.run.folder import RunFolder
-from gapsl.run.parts import GivenData, take_source
+from gapsl.run.parts import take_source
 
 MERGED, ENSEMBLE, ALL = "merged", "ensemble", "all"
 

@@ -15,6 +15,7 @@ from torch import nn
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
 from gapsl.data.download import Progress
+from gapsl.data.from_python import GivenData
 from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
@@ -24,7 +25,7 @@ from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stre
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, check_observers, make_observers
-from gapsl.run.parts import Given, GivenData
+from gapsl.run.parts import Given
 from gapsl.run.records import RunResult
 
 log = logging.getLogger("gapsl")
@@ -46,10 +47,11 @@ def train(
     """Train one method and return its result; None if `stop` ended it early.
 
     Settings are those of a configuration file: `gapsl.train(method="gapsl", rounds=100, gapsl={"eta": 0.3})`.
-    `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`,
-    or a pair of torch datasets (train, test); `observers` takes objects, and names as the setting does. With
-    `out`, the run's files are kept there and `resume` works. `progress=True` shows a bar, also in a notebook;
-    a function is told how much of a download is there.
+    `model` takes a name, a module (with `cut=`) or a `Split` of two modules; `dataset` a name, a `Source`, a
+    torch dataset, arrays (inputs, labels), a generator of samples, or a pair (train, test) of them;
+    `observers` takes objects, and names as the setting does. With `out`, the run's files are kept there and
+    `resume` works. `progress=True` shows a bar, also in a notebook; a function is told how much of a download
+    is there.
     """
     told, by_name = told_apart(observers)
     words = {**settings, **by_name}

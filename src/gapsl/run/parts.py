@@ -6,15 +6,14 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
 from gapsl.common.errors import InputError
-from gapsl.data import DatasetSamples, Source, make_evaluation_transform
+from gapsl.data import Source, make_evaluation_transform
 from gapsl.data.download import Progress
+from gapsl.data.from_python import GivenData, as_source
 from gapsl.device.build import limited_to, load_data, named_model, normalised
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, cross_entropy
@@ -22,7 +21,6 @@ from gapsl.models import CutReport, Split, check_cut, load_pretrained, split
 from gapsl.run.config import Config
 
 GivenModel = nn.Module | Split
-GivenData = Source | tuple[Dataset[Any], Dataset[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,29 +55,7 @@ def take_source(config: Config, data: GivenData | None, progress: Progress | Non
     """Return the data of a run: what the caller brought, or what the configuration names."""
     if data is None:
         return load_data(config, progress)
-    if not isinstance(data, Source | tuple | list) or (not isinstance(data, Source) and len(data) != 2):
-        raise InputError(
-            "dataset must be a pair (train, test) of torch datasets; of one dataset make two with "
-            "torch.utils.data.random_split"
-        )
-    return limited_to(config, data if isinstance(data, Source) else source_from(*data))
-
-
-def source_from(train: Dataset[Any], test: Dataset[Any], *, name: str = "custom") -> Source:
-    """Make a source of two datasets of (tensor, label) pairs, whose inputs are taken as they are."""
-    ours, theirs = DatasetSamples(train), DatasetSamples(test)
-    highest = max(int(s.labels.max()) if len(s) else 0 for s in (ours, theirs))
-    names = getattr(train, "classes", None)
-    classes = tuple(map(str, names)) if names else tuple(str(i) for i in range(highest + 1))
-    if len(ours) == 0:
-        raise InputError("the training dataset is empty; give at least one sample a device")
-    first, *others = (tuple(s.read(torch.tensor([0])).shape[1:]) for s in (ours, theirs) if len(s))
-    if not first:
-        raise InputError("a sample is a single number; give tensors of shape (features,) or more")
-    if others and others != [first]:
-        raise InputError(f"training samples have shape {first}, test samples {others[0]}; make them agree")
-    channels = first[0]
-    return Source(name, ours, theirs, classes, (0.0,) * channels, (1.0,) * channels)
+    return limited_to(config, as_source(data))
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:

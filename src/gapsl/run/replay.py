@@ -12,6 +12,7 @@ from torch import nn
 
 from gapsl.common.errors import InputError
 from gapsl.data.download import Progress
+from gapsl.data.from_python import GivenData
 from gapsl.fleets.local import ReplayFleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
@@ -20,7 +21,7 @@ from gapsl.run.build import make_fleet, make_parts, make_training
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer
-from gapsl.run.parts import Given, GivenData
+from gapsl.run.parts import Given
 from gapsl.run.records import RunResult
 from gapsl.run.served_run import stored_network
 

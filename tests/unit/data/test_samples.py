@@ -49,9 +49,30 @@ def test_array_samples_refuse_labels_that_do_not_match():
     with pytest.raises(InputError, match="5 inputs but 4 labels"):
         ArraySamples(images(5), torch.arange(4))
     with pytest.raises(InputError, match="one integer per sample"):
-        ArraySamples(images(2), torch.tensor([0.0, 1.0]))
+        ArraySamples(images(2), torch.tensor([0.0, 1.5]))
+    with pytest.raises(InputError, match="not one-hot; give one integer per sample"):
+        ArraySamples(images(2), torch.tensor([[0, 1, 1], [1, 0, 0]]))
+    with pytest.raises(InputError, match="return_inverse=True"):
+        ArraySamples(images(2), np.array(["cat", "dog"]))
     with pytest.raises(InputError, match="give uint8"):
         ArraySamples(images(2).long(), torch.arange(2))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([2.0, 0.0, 1.0]),
+        torch.tensor([[2], [0], [1]]),
+        torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0]]),
+        np.array([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]),
+        [2, 0, 1],
+        np.array([2, 0, 1], dtype=np.uint8),
+    ],
+)
+def test_labels_whose_meaning_is_clear_are_taken(labels):
+    assert ArraySamples(images(3), labels).labels.tolist() == [2, 0, 1]
+    items = [(image, label) for image, label in zip(images(3), labels, strict=True)]
+    assert DatasetSamples(Listed(items)).labels.tolist() == [2, 0, 1]
 
 
 def test_a_dataset_and_its_tensors_are_the_same_samples():
@@ -81,7 +102,8 @@ def test_targets_that_contradict_the_items_are_found_out():
     ("item", "message"),
     [
         (torch.zeros(1, 4, 4), r"item 0 is a Tensor; items must be \(tensor, label\) pairs"),
-        ((np.zeros((4, 4)), 1), "input of item 0 is a ndarray; give the dataset a transform"),
+        (([[0.0] * 4] * 4, 1), "input of item 0 is a list; give the dataset a transform"),
+        ((torch.zeros(1, 4, 4), torch.tensor([1, 1, 0])), "labels must be integers from 0 up, or one-hot"),
         ((torch.zeros(1, 4, 4), "cat"), "label of item 0 is 'cat'; labels must be integers"),
         ((torch.zeros(1, 4, 4), 0.5), "label of item 0 is 0.5"),
         ((torch.zeros(1, 4, 4, dtype=torch.int64), 1), "item 0: dtype torch.int64; give uint8"),

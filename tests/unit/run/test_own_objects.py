@@ -148,13 +148,18 @@ PAIR = TABLE[0]
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (PAIR, r"a pair \(train, test\).*random_split"),
-        ((PAIR,), r"a pair \(train, test\)"),
+        ((PAIR,), r"a tuple of 1 things that are no samples; .* a pair \(train, test\)"),
         ((PAIR, PAIR, PAIR), r"a pair \(train, test\)"),
-        ((item for item in PAIR), r"a pair \(train, test\)"),
+        ((item for item in ()), "the generator gives nothing"),
+        (7, r"int is no dataset; .*a pair \(train, test\)"),
+        ({"train": PAIR}, r"dict is no dataset; .*a pair \(train, test\)"),
+        (INPUTS, "Tensor: inputs without labels"),
+        ((INPUTS, None), "inputs without labels"),
+        ((INPUTS, LABELS[:-1]), "inputs but .* labels"),
+        (TensorDataset(INPUTS[:1], LABELS[:1]), r"1 samples cannot be parted; give a pair"),
         ((PAIR, TensorDataset(INPUTS[:, :5], LABELS)), r"have shape \(6,\), test samples \(5,\)"),
         ((TensorDataset(INPUTS[:, 0], LABELS),) * 2, "a single number"),
-        ((TensorDataset(INPUTS, torch.eye(3)[LABELS]),) * 2, "labels must be integers"),
+        ((TensorDataset(INPUTS, INPUTS[:, :3]),) * 2, "labels must be integers"),
     ],
 )
 def test_data_that_cannot_be_used_is_refused_in_a_sentence(data, why):
