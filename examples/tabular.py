@@ -14,7 +14,8 @@ model = nn.Sequential(nn.Linear(30, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh()
 # Of one dataset a stratified fifth is the test part. Probes, augmentation and shifts are for images.
 result = gapsl.train(
     method="psl", model=model, cut=2, dataset=(inputs, data.target), devices=5,
-    partition="dirichlet:0.5,min=5", rounds=100, batch_size=16, device_optimizer={"lr": 0.05}, server_optimizer={"lr": 0.05},
+    partition="dirichlet:0.5,min=5", rounds=100, batch_size=16,
+    device_optimizer={"lr": 0.05}, server_optimizer={"lr": 0.05},
 )  # fmt: skip
 assert result is not None
 print(f"accuracy of the hospitals' models: {100 * result.final.device_mean:.1f} %")
