@@ -86,6 +86,7 @@ def test_processes_without_the_right_certificate_end_in_words_and_the_run_as_wit
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_revoked_in_mid_run_is_turned_out_and_comes_back_with_a_new_certificate(
     cli: Launcher, tmp_path: Path, certs: Path
 ) -> None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from network import SMALL, Devices, Served, parameter_server, trained_over_loopback
 
 import gapsl
@@ -90,6 +91,7 @@ def test_patience_begins_when_a_link_ends_and_not_when_it_was_made(tmp_path: Pat
     assert devices.ended == dict.fromkeys(NAMES, "the run is finished")
 
 
+@pytest.mark.slow
 def test_a_method_that_only_the_server_knows_is_trained_with_devices_of_another_process(
     tmp_path: Path,
 ) -> None:

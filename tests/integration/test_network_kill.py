@@ -88,6 +88,7 @@ def test_killed_while_halves_are_averaged_the_run_ends_with_the_same_weights(
         ends_as_undisturbed(fleet)
 
 
+@pytest.mark.slow
 def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
     cli: Launcher, tmp_path: Path
 ) -> None:
@@ -159,11 +160,11 @@ def test_a_fraction_goes_on_without_those_who_are_away_and_the_run_can_be_replay
 
 
 def test_a_device_that_comes_too_late_is_told_so_and_goes_on(cli: Launcher, tmp_path: Path) -> None:
-    words = {"method": "psl", "rounds": 300, "checkpoint_every": 1000, "evaluate_every": 1000}
+    words = {"method": "psl", "rounds": 60, "checkpoint_every": 1000, "evaluate_every": 1000}
     with Fleet(cli, tmp_path, words, closing="deadline:0.4") as fleet:
+        fleet.arrange("device-1", "stall@before-send:round=4")
         fleet.start()
-        fleet.until_round(3)
-        fleet.pause("device-1")
+        fleet.processes["device-1"].until_stalled()
         fleet.until_record(missing(1), "a round without device-1")
         fleet.go_on("device-1")
         fleet.until_record(nobody_missing, "a round with it")
@@ -295,6 +296,7 @@ def test_a_server_stops_when_asked_though_its_devices_wait_for_a_dead_parameter_
         assert fleet.processes[PARAMETERS].wait().code == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_server_goes_on_from_its_folder_on_another_host(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "psl"}) as fleet:
         fleet.arrange(SERVER, "stall@recorded:round=12")

@@ -46,6 +46,7 @@ def with_package(target: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(target), os.environ.get("PYTHONPATH", "")])}
 
 
+@pytest.mark.slow
 def test_an_installed_method_is_compared_with_psl(cli: Launcher, package: Path, tmp_path: Path) -> None:
     compare = ["compare", *TINY, "--methods", "psl,theirs", "--workers", "1", "--out", tmp_path / "both"]
     ended = fresh(*compare, env=with_package(package))
