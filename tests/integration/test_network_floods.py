@@ -18,7 +18,7 @@ from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import TRAINING
 from gapsl.network.server.service import Roster, Service
 from gapsl.network.server.session import Inbox
-from gapsl.network.serving import CONNECTIONS, METADATA_BYTES, SPARE, Serving
+from gapsl.network.serving import CONNECTIONS, LINGERING, METADATA_BYTES, SPARE, Serving
 
 STREAMS = 3 + SPARE
 HEADERS, RESET, SETTINGS, PING = 1, 3, 4, 6
@@ -95,7 +95,7 @@ def resident_megabytes() -> int:
 
 def test_a_connection_is_told_how_many_streams_and_how_long_headers_it_may_have(port: int) -> None:
     raw = Raw(port)
-    for setting, limit in ((3, STREAMS), (6, METADATA_BYTES)):
+    for setting, limit in ((3, STREAMS + LINGERING), (6, METADATA_BYTES)):
         wait_until(lambda one=struct.pack(">HI", setting, limit): one in raw.heard, "the server's settings")
 
 

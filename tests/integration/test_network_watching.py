@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from network import SMALL, Devices, Served, trained_over_loopback
 from processes import Launcher, records_of, wait_until
 
-from gapsl.common.errors import Unavailable
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.run.api import compose
 from gapsl.run.observers import Observer
 from gapsl.run.status import status
@@ -76,8 +76,10 @@ def test_a_server_serves_its_figures_and_its_health(tmp_path: Path) -> None:
         assert standing.lines()[-1] == "connected: device-0, device-1, device-2"
     ended = status(tmp_path / "run")
     assert (ended.state, ended.round, ended.connected) == ("finished", 3, None)
-    with pytest.raises(Unavailable, match="no metrics at localhost"):
+    with pytest.raises(Unavailable, match=r"no metrics at localhost:\d+ \(Connection refused\); give"):
         status(f"localhost:{free_port()}")
+    with pytest.raises(InputError, match="'localhost:99999' is no address"):
+        status("localhost:99999")
     assert watcher.health == [health_pb2.HealthCheckResponse.SERVING] * 3
     # Observers are told one after another, this one before the figures: a page shows the rounds before.
     last = watcher.pages[-1]
@@ -124,6 +126,15 @@ def test_figures_count_links_that_ended_and_rounds_that_were_closed_without_a_de
         assert count("departures") == 1
         assert count("connected") == 0
         assert count("departures", device=0) == 0
+
+
+def test_without_figures_the_folder_says_who_is_missing(tmp_path: Path) -> None:
+    served = Served(compose(words={**SMALL, "method": "psl", "rounds": 1}), tmp_path)
+    served.devices.start(served.port, "device-0", "device-2")
+    said = ["connected: device-0, device-2", "not connected: device-1"]
+    wait_until(lambda: status(tmp_path / "run").lines()[-2:] == said, "device-1 missing")
+    served.devices.start(served.port, "device-1")
+    served.result()
 
 
 def test_while_devices_are_waited_for_the_figures_say_who_is_missing(tmp_path: Path) -> None:

@@ -189,9 +189,7 @@ def varying(groups: Sequence[Group]) -> list[str]:
 
 def stored_settings(folder: RunFolder) -> dict[str, Any]:
     """Return a run's settings as its files have them, those included that an older version did not know."""
-    given = read_yaml(folder.config_file)
-    if "method" not in given:
-        raise InputError(f"{folder.config_file} names no method; it is not the file of a run")
+    given = folder.settings()
     network = read_yaml(folder.network_file) if folder.network_file.exists() else {}
     own = {"partition": OWN_DATA} if network.get("data") == "own" else {}
     return merge(Config().model_dump(mode="json"), given, own)

@@ -24,9 +24,10 @@ from gapsl.network.tls.credentials import check_address, choose_security, server
 SPARE = 16  # streams beyond the listed devices' that may be told why they are refused
 MOST_SILENT = 2  # streams of one certificate that have not said what they are about, or do not hear a refusal
 STRANGER = ""  # whoever has a certificate that is not accepted
+LINGERING = 100  # streams of a connection that have ended, and are not cleared away yet
 METADATA_BYTES = 8192  # of a stream's opening; what gRPC sends itself has a few hundred
 CONNECTIONS = 4  # for each stream: files that the run needs must not run out
-IDLE_SECONDS = 20  # for a connection without a stream, and for a handshake
+HANDSHAKE_SECONDS = 20  # whoever has not shown a certificate by then, where one is needed, is cut off
 HELLO_SECONDS = 10.0  # a stream that has not said who it is by then is closed
 
 Identify = Callable[[grpc.ServicerContext], str | None]  # the name in a peer's certificate; None: it has none
@@ -199,16 +200,16 @@ class Serving:
 
 def bounded(streams: int) -> tuple[tuple[str, int], ...]:
     """Return how a server of so many streams is set up: what a peer can make it hold has an end."""
+    opened = streams + LINGERING
     return (
         *OPTIONS,
-        ("grpc.max_concurrent_streams", streams),  # of one connection: a process may be many devices
-        ("grpc.server.max_pending_requests", streams),  # opened, and not looked at yet
-        ("grpc.server.max_pending_requests_hard_limit", streams),
+        ("grpc.max_concurrent_streams", opened),  # of one connection: a process may be many devices
+        ("grpc.server.max_pending_requests", opened),  # which are not looked at yet
+        ("grpc.server.max_pending_requests_hard_limit", opened),
         ("grpc.max_metadata_size", METADATA_BYTES // 2),  # from there on it depends on chance
         ("grpc.absolute_max_metadata_size", METADATA_BYTES),
         ("grpc.max_allowed_incoming_connections", CONNECTIONS * streams),
-        ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
-        ("grpc.server_handshake_timeout_ms", IDLE_SECONDS * 1000),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
     )
 
 

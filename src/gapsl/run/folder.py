@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -37,6 +38,7 @@ class RunFolder:
         self.network_file = path / "network.yaml"
         self.fleet_file = path / "fleet.json"
         self.name_file = path / "run"
+        self.connected_file = path / "connected"  # who is, while it is served
         self.told_file = path / "told"
 
     @property
@@ -104,8 +106,8 @@ class RunFolder:
             )
         return folder
 
-    def config(self) -> tuple[Config, dict[str, str]]:
-        """Return the run's settings, and the names of the objects it was given from Python."""
+    def settings(self) -> dict[str, Any]:
+        """Return the run's settings as its file has them, or say what to do about one that is damaged."""
         try:
             values = read_yaml(self.config_file)
         except InputError as error:
@@ -114,6 +116,11 @@ class RunFolder:
             raise InputError(
                 f"{self.config_file} is damaged: it names no method; put it back from a copy of the folder"
             )
+        return values
+
+    def config(self) -> tuple[Config, dict[str, str]]:
+        """Return the run's settings, and the names of the objects it was given from Python."""
+        values = self.settings()
         custom = values.pop("custom", {})
         return make_config(values), dict(custom)
 
@@ -136,7 +143,7 @@ class RunFolder:
                 try:
                     record = RoundRecord.from_dict(json.loads(line))
                 except (ValueError, RecursionError) as error:
-                    if line.endswith("\n"):
+                    if line.endswith("\n") or line.strip("\0")[:1] not in ("", "{"):
                         where = f"{self.records_file} is damaged in line {whole + 1}: {error}"
                         raise InputError(f"{where}; {self._way_out(whole)}") from None
                     return

@@ -206,7 +206,7 @@ class Server:
 
     def __init__(self, config: Config, network: Network, folder: RunFolder, listening: Listening) -> None:
         self._config, self._network, self._folder, self._listening = config, network, folder, listening
-        self._roster = Roster(network.device_names(config.devices), Inbox())
+        self._roster = Roster(network.device_names(config.devices), Inbox(), self._note)
         self._service: Service | None = None
         self._serving: Serving | None = None
 
@@ -214,6 +214,11 @@ class Server:
     def listened(self) -> bool:
         """Whether devices may have heard of the run."""
         return self._serving is not None
+
+    def _note(self, connected: list[str]) -> None:
+        """Write down who is connected, for `gapsl status`; a run does not stop for it."""
+        with suppress(OSError):
+            write_text(self._folder.connected_file, "".join(f"{name}\n" for name in connected))
 
     def prepare(self) -> Training:
         """Gather the devices, build the run, and go back to where all of them can go on from."""
@@ -226,6 +231,7 @@ class Server:
         fleet, welcome = make_remote_fleet(
             parts, self._network, folder, self._roster, stop=listening.stop, tell=listening.tell
         )
+        self._note([])
         metrics = self._measured(fleet)  # before devices are waited for: who is missing is in them
         self._listen(Service(self._roster, welcome, listening.identify, listening.tell))
         write_network(folder, self._network)  # of which some may have changed, and now stays
@@ -241,7 +247,7 @@ class Server:
         ).resume()
 
     def _measured(self, fleet: RemoteFleet) -> list[Observer]:
-        place = self._folder.path / "metrics"  # where `gapsl status` asks
+        place = self._folder.path / "metrics"  # where the live page asks
         place.unlink(missing_ok=True)
         if not self._listening.metrics:
             return []

@@ -17,6 +17,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.protocol.settings import make_network
+from gapsl.network.tls.credentials import check_address
 from gapsl.run.build import DEFAULT_EPOCHS
 from gapsl.run.config import read_yaml
 from gapsl.run.folder import RunFolder
@@ -67,6 +68,7 @@ def status(what: str | Path) -> RunStatus:
     """Return how a run stands: of its folder, a fleet's folder, or the HOST:PORT of a server's metrics."""
     path = Path(what).expanduser()
     if not path.exists() and re.fullmatch(r".*:\d+", str(what)):
+        check_address(str(what))
         return status_of_server(str(what))
     if RunFolder(path / "run").config_file.exists():  # what `gapsl fleet up` makes
         path = path / "run"
@@ -107,13 +109,9 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
         pace=sum(paces) / len(paces) if paces else None,
         absent=tuple(names[d] for d in sorted(last.events.absent)) if last is not None and names else (),
     )
-    metrics = folder.path / "metrics"
-    if found.state == "running" and metrics.is_file():
-        try:
-            there = status_of_server(metrics.read_text(encoding="utf-8").strip())
-            return replace(found, connected=there.connected, total=found.total or there.total)
-        except (InputError, Unavailable):  # served without metrics this time
-            pass
+    if found.state == "running" and folder.connected_file.is_file():
+        here = folder.connected_file.read_text(encoding="utf-8", errors="replace").split()
+        return replace(found, connected={name: name in here for name in names})
     return found
 
 
@@ -123,8 +121,10 @@ def status_of_server(address: str) -> RunStatus:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=ANSWER_SECONDS) as answer:
             text = answer.read(10_000_000).decode(errors="replace")
     except (OSError, ValueError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or reason
         raise Unavailable(
-            f"no metrics at {address} ({error}); give the address of gapsl serve --metrics, or a run's folder"
+            f"no metrics at {address} ({why}); give the address of gapsl serve --metrics, or a run's folder"
         ) from None
     figures = {(name, device): float(value) for name, device, value in FIGURE.findall(text)}
     if ("round", "") not in figures:

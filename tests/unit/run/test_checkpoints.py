@@ -199,6 +199,13 @@ def test_a_last_record_cut_short_by_a_crash_is_left_out(folder, cut):
     assert (len(found) == 2) == (cut == 1)  # only the end of the line is missing
 
 
+@pytest.mark.parametrize("line", ["garbage", "[1, 2", "\ufffd\ufffd"])
+def test_one_line_that_never_was_a_record_is_an_error_and_not_no_rounds(folder, line):
+    folder.records_file.write_text(line)
+    with pytest.raises(InputError, match="is damaged in line 1"):
+        list(folder.records())
+
+
 def test_a_damaged_record_before_the_last_is_an_error(folder):
     for round in (1, 2, 3):
         folder.append(record_of(round))

@@ -21,8 +21,13 @@ MOST_JOINS, JOINS_SECONDS = 20, 10.0  # a device that joins more often is told t
 class Roster:
     """The devices of a run by name; each may be connected once."""
 
-    def __init__(self, names: Sequence[str], inbox: Inbox) -> None:
-        self.names, self.inbox = tuple(names), inbox
+    def __init__(
+        self,
+        names: Sequence[str],
+        inbox: Inbox,
+        changed: Callable[[list[str]], None] = lambda names: None,
+    ) -> None:
+        self.names, self.inbox, self._changed = tuple(names), inbox, changed  # told who is connected
         self._connected: dict[int, Session] = {}
         self._joins: dict[int, deque[float]] = {}  # when each device joined last
         self._lock = threading.Lock()  # streams open and close in gRPC's threads
@@ -42,6 +47,7 @@ class Roster:
                     wire.TWICE, f"{hello.name!r} is connected already; if its link broke, it is noticed soon"
                 )
             session = self._connected[device] = Session(device, hello.name, self.inbox, identify)
+            self._changed([self.names[one] for one in sorted(self._connected)])
         return session
 
     def leave(self, session: Session) -> None:
@@ -49,6 +55,7 @@ class Roster:
         with self._lock:
             if self._connected.get(session.device) is session:
                 del self._connected[session.device]
+                self._changed([self.names[one] for one in sorted(self._connected)])
 
     def goodbye(self, reason: str, *, finished: bool) -> None:
         """Tell everybody who is connected that the run is finished, or that the server stops."""

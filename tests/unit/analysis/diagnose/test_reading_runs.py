@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from constructed import evaluated, healthy, healthy_record
 
+from gapsl.analysis.diagnose import read_run
 from gapsl.analysis.labels import read_labels
-from gapsl.analysis.runs import planned_rounds
+from gapsl.analysis.runs import RunSummary, planned_rounds
+from gapsl.common.errors import InputError
 from gapsl.data import Partition, load_source
 from gapsl.run.folder import RunFolder
 
@@ -43,6 +45,14 @@ def test_labels_are_counted_only_for_the_data_that_was_divided(tmp_path: Path) -
             assert labels.counts.sum(axis=1).tolist() == [1000, 437]
     assert reasons[source.train_fingerprint] == ""
     assert "not of the digits" in reasons["of something else"]
+
+
+@pytest.mark.parametrize("text", ["{{{", "rounds: 3"])
+def test_damaged_settings_are_said_with_a_way_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    for read in (RunSummary.read, read_run):
+        with pytest.raises(InputError, match=r"config\.yaml.*put it back from a copy of the folder"):
+            read(RunFolder(tmp_path))
 
 
 def test_a_run_without_its_partition_has_no_labels(tmp_path: Path) -> None:
