@@ -117,8 +117,8 @@ def main() -> None:
         write_page(stored())
         return
     done = stored()
-    planned = ((robust, seed) for robust, seeds in SEEDS.items() for seed in seeds)
-    for (robust, seed), method, fault in itertools.product(planned, METHODS, FAULTS):
+    planned = ((robust, method, seed) for robust in SEEDS for method in METHODS for seed in SEEDS[robust])
+    for (robust, method, seed), fault in itertools.product(planned, FAULTS):
         if (method, fault, robust, seed) not in done:
             entry = {"method": method, "fault": fault, "robust": robust, "seed": seed}
             entry |= trained(method, fault, robust, seed)

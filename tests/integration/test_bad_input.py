@@ -209,7 +209,7 @@ def test_two_processes_cannot_train_in_one_folder_at_once(cli: Launcher, tmp_pat
     first = cli.start("train", *TINY, "--rounds", "2000", "--out", folder)
     assert first.until(lambda: rounds_done(folder) >= 2, "round 2"), first.stderr
     assert_refused(cli.run("resume", folder), "another process is training", str(folder), code=4)
-    assert_refused(cli.run("train", *TINY, "--out", folder), "another run")
+    assert_refused(cli.run("train", *TINY, "--out", folder), "has a run in it already", "gapsl resume")
     done = rounds_done(folder)
     assert first.until(lambda: rounds_done(folder) > done, "another round"), "the first process was disturbed"
     first.signal(signal.SIGINT)

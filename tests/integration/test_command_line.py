@@ -18,7 +18,17 @@ from typing import Any
 
 import pytest
 import typer.main
-from processes import ENVIRONMENT, TINY, Launcher, fresh, records_of, result_of, strict_json, weights_of
+from processes import (
+    ENVIRONMENT,
+    TINY,
+    Launcher,
+    fresh,
+    records_of,
+    result_of,
+    strict_json,
+    wait_until,
+    weights_of,
+)
 from rich.cells import cell_len
 
 import gapsl
@@ -416,3 +426,46 @@ def test_a_terminal_of_80_columns_shows_a_bar_in_which_nothing_is_cut_off(
     ), ends[-1]
     assert any(re.search(r"\d/s \d:\d\d", line) for line in bars), "neither rounds a second nor time left"
     assert not any("…" in line for line in lines)
+
+
+# --- small words
+
+
+def test_what_is_done_is_said_and_runs_further_down_are_not_passed_over(
+    cli: Launcher, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    for place in ("a", "b/c"):
+        assert cli.run("train", *TINY, "--out", runs / place).code == 0
+    rounds = str(result_of(runs / "a").rounds)
+    again = cli.run("resume", runs / "a", "--rounds", rounds)
+    assert again.code == 0 and "there is nothing to do" in again.stdout
+    shown = cli.run("show", runs)
+    assert shown.code == 0 and f"not shown: the runs in {runs / 'b'}" in shown.stderr
+    diagnosed = cli.run("diagnose", runs)
+    assert diagnosed.code == 0 and f"gapsl diagnose {runs / 'b'}" in diagnosed.stdout
+    (runs / "a").rename(tmp_path / "a")
+    for command in ("show", "diagnose"):
+        nothing = cli.run(command, runs)
+        assert nothing.code == 2 and f"there are runs in {runs / 'b'}" in nothing.stderr
+
+
+def test_one_setting_is_explained(cli: Launcher) -> None:
+    one = cli.run("settings", "gapsl.eta")
+    assert one.code == 0 and "gapsl.eta" in one.stdout and "batch_size" not in one.stdout
+    both = cli.run("settings", "lr").stdout
+    assert "device_optimizer.lr" in both and "server_optimizer.lr" in both
+    assert "gapsl.eta" in cli.run("settings", "gapsl").stdout
+    unknown = cli.run("settings", "batchsize")
+    assert unknown.code == 2 and "did you mean 'batch_size'?" in unknown.stderr
+
+
+def test_a_device_that_is_refused_is_told_so_once(cli: Launcher, tmp_path: Path) -> None:
+    served = cli.start("serve", "--devices", "1", "--listen", "localhost:0", "--out", tmp_path / "run")
+    address = tmp_path / "run" / "address"
+    wait_until(address.exists, "the server")
+    joined = cli.run(
+        "join", "--server", address.read_text(), "--name", "nobody", "--state", tmp_path / "state"
+    )
+    assert joined.code == 2 and joined.stderr.count("is not a device of this run") == 1
+    served.kill()

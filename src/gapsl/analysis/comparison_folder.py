@@ -99,7 +99,17 @@ def some_runs(folder: Path) -> list[RunFolder]:
     if not runs:
         fleet = (folder / PROCESSES).exists()
         start = "start it with: gapsl fleet up" if fleet else "start one with: gapsl train"
+        below = [f"; there are runs in {', '.join(map(str, deeper(folder)))}"] * bool(deeper(folder))
         raise InputError(
-            f"{folder} has no run in it (no config.yaml); {start} --out {shlex.quote(str(folder))}"
+            f"{folder} has no run in it (no config.yaml){''.join(below)}; {start} --out "
+            f"{shlex.quote(str(folder))}"
         )
     return runs
+
+
+def deeper(folder: Path) -> list[Path]:
+    """Return the folders in a folder that are no runs, but have runs in them: comparisons and fleets."""
+    if RunFolder(folder).config_file.is_file():
+        return []
+    found = {path.parent.parent for path in folder.glob("*/*/config.yaml")}
+    return sorted(path for path in found if not RunFolder(path).config_file.is_file())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 from rich.cells import cell_len
 
 GAP = " "
+PROSE = 80  # columns of what is no table, where the width is not given
+MINUS = re.compile(r"(?<![\w.:-])-(?=\d)")
 LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--"} | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 
 
@@ -103,10 +106,17 @@ class Table:
 
 
 def escaped(text: str) -> str:
-    """Return a text as LaTeX prints it."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    """Return a text as LaTeX prints it; a minus is none before a number alone."""
+    if text == "-":
+        return "--"
+    return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in text))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something, in words: 1 device, 2 devices."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
     """Return a text in lines of at most so many columns, words unbroken."""
-    return textwrap.wrap(text, width or 100, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(text, width or PROSE, break_long_words=False, break_on_hyphens=False)

@@ -213,6 +213,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     elif values.get("epochs") is None:
         values["epochs"] = DEFAULT_EPOCHS
     left_out = INCIDENTAL | {"seed"} | (sections() - {own})
+    left_out |= {"robust_trim"} if values.get("robust") != "trimmed" else set()
     return flat({name: value for name, value in values.items() if name not in left_out})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from gapsl.analysis.formats import Column, Table
+from gapsl.analysis.formats import Column, Table, counted
 from gapsl.analysis.looks import printed_name
 from gapsl.analysis.runs import Group, RunSummary, grouped, varying, where
 from gapsl.analysis.statistics import Difference, Values, deviation, mean, paired_difference
@@ -24,7 +24,8 @@ COSTS: dict[str, Callable[[Evaluation], float]] = {
     "bytes_received": lambda evaluation: sum(evaluation.bytes_received.values()),
     "seconds": lambda evaluation: evaluation.seconds,
 }
-TITLE = ("dataset", "model", "devices", "partition", "rounds", "epochs")
+TITLE = ("dataset", "model", "devices", "partition", "rounds", "epochs", "faults", "robust")
+UNITS = ("devices", "rounds", "epochs")
 NOTHING = "-"
 
 COLUMNS = (
@@ -112,8 +113,10 @@ def title(groups: Sequence[Group], names: Sequence[str]) -> str:
     rounds = {run.total for group in groups for run in group.runs}
     if {"rounds", "epochs"} <= shared.keys() and len(rounds) == 1:
         shared |= {"rounds": rounds.pop(), "epochs": None}
-    units = {"devices": " devices", "rounds": " rounds", "epochs": " epochs"}
-    parts = [f"{value}{units.get(name, '')}" for name, value in shared.items() if value is not None]
+    known = {name: value for name, value in shared.items() if value not in (None, "none")}
+    words = {name: counted(known[name], name[:-1]) for name in UNITS if name in known}
+    words |= {name: f"{name} {known[name]}" for name in ("faults", "robust") if name in known}
+    parts = [words.get(name, str(value)) for name, value in known.items()]
     if len({group.seeds for group in groups}) == 1:
         seeds = groups[0].seeds
         parts.append(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
@@ -166,16 +169,23 @@ def chosen_baseline(groups: Sequence[Group], wanted: str | None) -> Group | None
     rows = ", ".join(dict.fromkeys(group.name for group in finished)) or "none"
     if not found:
         raise InputError(f"no finished run is called {name!r}; the names in the table are: {rows}")
+    rows_called = found
     for condition in conditions:
         setting, _, value = condition.partition("=")
-        found = [group for group in found if value_text(group.settings.get(setting)) == value]
+        found = [group for group in found if value in values_of(group, setting)]
     if len(found) != 1:
-        example = next(iter(varying(found or finished)), "setting")
+        setting = next(iter(varying(rows_called)), "setting")
+        values = ", ".join(dict.fromkeys(value_text(group.settings.get(setting)) for group in rows_called))
         raise InputError(
             f"{wanted!r} names {len(found)} rows of the table, and a baseline is one; add a setting in which "
-            f"they differ, as in --baseline '{name},{example}=VALUE'"
+            f"they differ, as in --baseline '{name},{setting}=VALUE', where VALUE is one of: {values}"
         )
     return found[0]
+
+
+def values_of(group: Group, setting: str) -> set[str]:
+    """Return a group's value of a setting, whose name is its own or a column's heading."""
+    return {value_text(value) for name, value in group.settings.items() if setting in (name, short(name))}
 
 
 def difference(group: Group, against: Group | None) -> Difference | None:
@@ -260,12 +270,8 @@ def in_points(found: Difference | None) -> str:
     """Return a difference of accuracies in points, with its interval if it has one."""
     if found is None:
         return NOTHING
-    interval = (
-        ""
-        if found.low is None or found.high is None
-        else f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    )
-    return f"{100 * found.mean:+.1f}{interval}"
+    ends = [f"{100 * end:+.1f}" for end in (found.low, found.high) if end is not None]
+    return f"{100 * found.mean:+.1f}" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def short(name: str) -> str:
@@ -277,13 +283,9 @@ def value_text(value: object) -> str:
     """Return a setting's value as people write it."""
     if value is None:
         return NOTHING
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

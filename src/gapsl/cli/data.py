@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gapsl.analysis.formats import counted
 from gapsl.analysis.progress import Display
 from gapsl.cli import running
 from gapsl.cli.running import guarded, output, say
@@ -68,7 +69,7 @@ def show(
         fingerprint=source.train_fingerprint,
     )
     counts = made.label_counts(source.train.labels, len(source.classes))
-    say(f"{source.name}, {made.spec}, {len(made.devices)} devices, seed {made.seed}")
+    say(f"{source.name}, {made.spec}, {counted(len(made.devices), 'device')}, seed {made.seed}")
     output.print(render_counts(counts, source.classes, width=output.width), highlight=False, markup=False)
     if png is not None:
         from gapsl.analysis.plots import plot_labels  # an extra: imported only where it is asked for

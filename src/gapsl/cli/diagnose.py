@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gapsl.analysis.comparison_folder import some_runs
+from gapsl.analysis.comparison_folder import deeper, some_runs
 from gapsl.analysis.diagnose import Run, diagnose, read_run
 from gapsl.analysis.diagnose.display import compared, machine_readable, whole
 from gapsl.cli import running
@@ -49,6 +50,8 @@ def diagnose_runs(
     for path, error in read.items():
         if isinstance(error, InputError):
             say(f"{path.name}: {error}")
+    for path in deeper(folder):
+        say(f"Not examined: the runs in {path}; for them: gapsl diagnose {shlex.quote(str(path))}")
     if several:
         say(f"For more: gapsl diagnose {runs[0].path}")
 

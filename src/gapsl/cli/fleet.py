@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from gapsl.analysis.formats import counted
 from gapsl.cli import running
 from gapsl.cli.networking import given
-from gapsl.cli.running import guarded, output, say
+from gapsl.cli.running import complain, guarded, output, say
 from gapsl.cli.show import show
 from gapsl.common.errors import InputError
 from gapsl.dashboard.launch import METRICS, address_of, can_measure, check_extra, listen
@@ -39,12 +40,16 @@ PAGE = "dashboard"  # among its processes
 def up(
     config: running.ConfigFile = None,
     devices: running.Devices = None,
+    rounds: running.Rounds = None,
     out: Out = OUT,
     preset: running.Preset = None,
     set_: running.Assignments = None,
     plugin: running.Plugins = None,
     data_dir: running.DataDir = None,
     dashboard: running.LivePage = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Devices that lost their state begin from the start.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is over, and show it.")] = False,
 ) -> None:
     """Start server, parameter server if one is needed, and devices, or those of them that are not running."""
@@ -53,7 +58,10 @@ def up(
         check_extra()
     with processes.locked():
         metrics = ["--metrics", METRICS] if dashboard and can_measure() else []
-        if not bring_up(processes, out, config, devices, preset, set_, data_dir, metrics):
+        numbers = given(devices=devices, rounds=rounds).items()
+        words = [*(f"{name}={value}" for name, value in numbers), *(set_ or [])]
+        joining = ["--fresh"] if fresh else []
+        if not bring_up(processes, out, config, preset, words, data_dir, metrics, joining):
             return
         if dashboard:
             show_page(processes, out)
@@ -73,16 +81,15 @@ def bring_up(
     processes: Processes,
     out: Path,
     config: Path | None,
-    devices: int | None,
     preset: str | None,
-    set_: list[str] | None,
+    words: list[str],
     data_dir: str | None,
-    metrics: list[str],
+    serving: list[str],
+    joining: list[str],
 ) -> bool:
     """Start whoever does not run; False: the run is finished, and there is nothing to start."""
     run = out / "run"
-    words = merge(given(devices=devices), *(parse_assignment(text) for text in set_ or []))
-    chosen, network = served_settings(config, preset, words, run)
+    chosen, network = served_settings(config, preset, merge(*map(parse_assignment, words)), run)
     done = RunFolder(run).result() if RunFolder(run).config_file.exists() else None
     if done is not None and (chosen.extended_to or 0) <= done.rounds:
         say(f"the run in {run} is finished; for another one choose another --out")
@@ -93,8 +100,7 @@ def bring_up(
         return False
     settings = [*(["--config", str(config)] if config is not None else [])]
     settings += [*(["--preset", preset] if preset is not None else [])]
-    settings += [f"--set={text}" for text in set_ or []]
-    settings += [f"--set=devices={devices}"] if devices is not None else []
+    settings += [f"--set={text}" for text in words]
     names = network.device_names(chosen.devices)
     data = ["--data-dir", data_dir] if data_dir is not None else []
     helpers = [PARAMETERS] if METHODS[chosen.method].moves_client_models else []
@@ -111,19 +117,21 @@ def bring_up(
                 "--parameter-server",
                 processes.serve(PARAMETERS, command, state / "address", there=SERVER in there),
             ]
-        command = ["serve", "--out", str(run), *settings, *metrics, *data]
+        command = ["serve", "--out", str(run), *settings, *serving, *data]
         calling = any(name in there for name in names)
         address = processes.serve(SERVER, command, run / "address", there=calling)
         for name in names:
             if name in missing:
                 place = ["--server", address, "--name", name, "--state", str(out / "state")]
-                processes.start(name, ["join", *place, *data])
+                processes.start(name, ["join", *place, *joining, *data])
     except BaseException:
         processes.stop(processes.started)
         raise
     if there:
         say(f"started {', '.join(missing)}; the others were running")
-    say(f"{chosen.method} with {len(names)} devices, server at {address}; logs in {processes.logs}")
+    say(
+        f"{chosen.method} with {counted(len(names), 'device')}, server at {address}; logs in {processes.logs}"
+    )
     return True
 
 
@@ -173,14 +181,27 @@ def down(out: Out = OUT) -> None:
     say(f"stopped {', '.join(process.name for process in stopped)}" if stopped else "nobody was running")
 
 
+def failed(processes: Processes) -> set[str]:
+    """Return the devices that have ended with an error, for example because they are refused."""
+    ended = (process.name for process in processes.found() if not process.alive and process.name != SERVER)
+    return {name for name in ended if processes.last_lines(name, 1).startswith("error: ")}
+
+
 def follow(processes: Processes) -> None:
-    """Show the server's log until it ends."""
+    """Show the server's log until it ends, and who of the devices fails."""
+    told: set[str] = set()
     server = next(process for process in processes.found() if process.name == SERVER)
     with (processes.logs / f"{SERVER}.log").open(encoding="utf-8", errors="replace") as log:
         while True:
             alive = server.alive
             for line in log:
                 say(line.rstrip())
+            for name in failed(processes) - told:
+                told.add(name)
+                complain(f"{name} has ended with an {processes.last_lines(name, 1)}")
+                complain(
+                    "the others go on, or wait for it; it is started again by gapsl fleet up, or with --fresh"
+                )
             if not alive:
                 return
             time.sleep(0.2)

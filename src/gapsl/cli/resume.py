@@ -11,6 +11,7 @@ import typer
 import gapsl
 from gapsl.analysis.compare import default_workers, resume_comparison
 from gapsl.analysis.comparison_folder import runs_in
+from gapsl.analysis.formats import counted
 from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import compare, running, train
 from gapsl.cli.running import output, say
@@ -52,8 +53,10 @@ def resume(
             return
         opened = RunFolder.open(folder)
         config, _ = opened.config()
-        if opened.result() is not None and rounds is None:
-            say(f"{folder} is finished already")
+        before = opened.result()
+        if before is not None and rounds in (None, before.rounds):
+            done_so_far = counted(before.rounds, "round")
+            say(f"{folder} is finished already, with {done_so_far}: there is nothing to do")
         given: dict[str, Any] = {"data_dir": data_dir, "processes": processes}
         given |= {"fleet": fleet, "ray_address": ray_address}
         incidental = {name: value for name, value in given.items() if value is not None}

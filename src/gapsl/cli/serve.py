@@ -27,6 +27,7 @@ def serve(
     out: Annotated[Path, typer.Option(help="The run's folder; a run in it goes on.")] = Path("runs/fleet"),
     listen: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0:7443 for all.")] = "localhost:7443",
     names: networking.Names = None,
+    devices: running.Devices = None,
     closing: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +71,7 @@ def serve(
         patience=patience,
     )
     words = merge(
-        given(data_dir=data_dir, rounds=rounds),
+        given(data_dir=data_dir, rounds=rounds, devices=devices),
         *(parse_assignment(text) for text in set_ or []),
         {"network": network} if network else {},
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gapsl.analysis.classes import classes_table, confusion_tables
-from gapsl.analysis.comparison_folder import some_runs
+from gapsl.analysis.comparison_folder import deeper, some_runs
 from gapsl.analysis.formats import Table
 from gapsl.analysis.runs import RunSummary
 from gapsl.analysis.tables import as_json, participation, results_table
@@ -82,6 +82,8 @@ def read_runs(folder: Path) -> list[RunSummary]:
             complain(f"not shown: {run.path.name}: {error}")
     if not runs:
         raise InputError(f"no run in {folder} can be read")
+    for path in deeper(folder):
+        complain(f"not shown: the runs in {path}; see them with: gapsl show {shlex.quote(str(path))}")
     return runs
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
-from gapsl.common.settings import Settings
+from gapsl.common.settings import Settings, in_words
 from gapsl.models.half import OptimizerConfig
 
 
@@ -92,7 +92,7 @@ def read_device_config(text: str) -> tuple[DeviceConfig, list[str]]:
         known, unknown = known_settings(json.loads(text), DeviceConfig)
         return DeviceConfig.model_validate(known), unknown
     except ValidationError as error:
-        mistakes = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()]
+        mistakes = [f"{'.'.join(map(str, found['loc']))}: {in_words(found)}" for found in error.errors()]
         wrong = "; ".join(mistakes)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         wrong = str(error)

@@ -32,8 +32,12 @@ def make_faults(spec: str, *, devices: int, seed: int) -> Faults | None:
     kind, _, count = spec.partition(":")
     if kind not in get_args(Kind):
         raise InputError(f"unknown fault {kind!r}; {nearest(kind, get_args(Kind))}, written like noise:2")
-    if not count.isdecimal() or not 1 <= int(count) <= devices:
-        raise InputError(f"{spec}: write {kind}:N with N from 1 to the number of devices ({devices})")
+    if not count.isdecimal() or not 1 <= int(count) < devices:
+        raise InputError(
+            f"{spec}: write {kind}:N with N from 1 to {devices - 1}: one of the devices ({devices}) is honest"
+            if devices > 1
+            else f"{spec}: a run with faults needs an honest device, too; set devices = 2 or more"
+        )
     return Faults(cast(Kind, kind), random_subset(devices, int(count), seed, "faults", round=0))
 
 

@@ -17,6 +17,8 @@ FAR = 100.0  # times what is usual
 FEWEST = 3  # devices among which one can be told from the others
 WINDOW = 1000  # accepted lengths that the running median is over
 
+ROUNDING = 1e-6  # a cross-entropy of a sample that is sure may be computed as a little less than zero
+
 NOT_FINITE = "its loss or gradient is not finite"
 
 
@@ -55,7 +57,7 @@ def reason(size: Size, others: Iterable[Size], usual: Usual, *, devices: int) ->
         return NOT_FINITE
     if devices < FEWEST:
         return None
-    if usual.cross_entropy and size.loss < 0:
+    if usual.cross_entropy and is_impossible(size.loss):
         return f"its loss is {size.loss:.3g}, and no cross-entropy is negative"
     known = list(others)
     loss = max(middle(other.loss for other in known), usual.untrained)
@@ -67,6 +69,11 @@ def reason(size: Size, others: Iterable[Size], usual: Usual, *, devices: int) ->
     if size.length > FAR * length > 0:
         return f"its gradient has length {size.length:.3g}, where {length:.3g} is usual"
     return None
+
+
+def is_impossible(loss: float) -> bool:
+    """Say whether a loss is below what a cross-entropy can be."""
+    return loss < -ROUNDING
 
 
 def middle(values: Iterable[float]) -> float:

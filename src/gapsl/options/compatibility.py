@@ -122,6 +122,8 @@ def refusals(
         yield from _without_labels(method, settings, parameters, given)
     if settings.balance != "none":
         yield from _balanced(settings, given.loss)
+    if settings.robust != "none" and settings.devices == 1:
+        yield f"robust = {settings.robust} compares devices, and there is one; set robust = none, or devices"
     if settings.robust in ("median", "trimmed") and settings.reduction == "samples":
         yield (
             f"robust = {settings.robust} counts every device alike, whatever amount of data it says it has; "

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
+from gapsl.common.settings import in_words
 from gapsl.methods.base import Parameters, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.models.half import OptimizerConfig
@@ -181,7 +182,7 @@ def explain(error: ValidationError, prefix: str = "") -> str:
     for mistake in error.errors():
         path = ".".join([prefix] * bool(prefix) + [str(part) for part in mistake["loc"]])
         if mistake["type"] != "extra_forbidden":
-            message = mistake["msg"].removeprefix("Value error, ")
+            message = in_words(mistake)
             lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
         elif path == "network":
             lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")

@@ -59,7 +59,7 @@ class RunFolder:
             raise InputError(f"{self.path} is a file; choose another folder with --out")
         if self.config_file.exists():
             raise InputError(
-                f"{self.path} has another run in it; go on with it by: {self.go_on} - "
+                f"{self.path} has a run in it already; go on with it by: {self.go_on} - "
                 "or choose another folder with --out"
             )
         if self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):

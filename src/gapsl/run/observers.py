@@ -96,7 +96,7 @@ def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
 
 
 class Guarded(Observer):
-    """An observer that a setting names: if it fails, it is told no more, and the run goes on."""
+    """An observer by its name: if it fails, it is told no more, and the run goes on."""
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name, self._observer = name, observer

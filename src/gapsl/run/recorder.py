@@ -11,7 +11,7 @@ from torch import Tensor
 from gapsl.device.exchange import Outcome, Upload
 from gapsl.fleets.base import FleetEvents, Traffic
 from gapsl.run.folder import RunFolder
-from gapsl.run.observers import Observer, Started
+from gapsl.run.observers import Guarded, Observer, Started
 from gapsl.run.records import (
     Angles,
     Evaluation,
@@ -28,7 +28,10 @@ class Recorder:
     """Writes a run's records and result, if it has a folder, and tells its observers."""
 
     def __init__(self, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
-        self._folder, self._observers = folder, observers
+        self._folder = folder
+        self._observers = [
+            one if isinstance(one, Guarded) else Guarded(type(one).__name__, one) for one in observers
+        ]
 
     def started(self, run: Started) -> None:
         """Training begins, or goes on."""

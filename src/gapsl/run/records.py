@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import plain
+from gapsl.common.settings import in_words
 from gapsl.device.exchange import ProbeRecord, Selection
 from gapsl.fleets.base import FleetEvents, Split
 from gapsl.run.records_v1 import upgrade_record, upgrade_result
@@ -248,7 +249,7 @@ def read(kind: type, values: Mapping[str, Any], upgrade: Upgrade) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise InputError(f"{where} is wrong ({first['msg'].lower()})") from None
+        raise InputError(f"{where} is wrong ({in_words(first)})") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise

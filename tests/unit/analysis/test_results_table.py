@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 import gapsl
 from gapsl.analysis.classes import classes_table, confusion_tables
-from gapsl.analysis.formats import Table
+from gapsl.analysis.formats import Table, escaped
 from gapsl.analysis.runs import RunSummary, grouped, varying
 from gapsl.analysis.statistics import t_quantile
 from gapsl.analysis.tables import as_json, results_table
@@ -203,6 +203,39 @@ def test_markdown_and_latex_have_every_cell() -> None:
     latex = table.latex()
     assert r"PSL & 0-2 & 21.0$\pm$1.0" in latex and r"50 \% a\_b|c" in latex
     assert latex.count(r"\\") == 4 and r"\toprule" in latex
+
+
+def test_latex_has_minus_signs_before_numbers_alone() -> None:
+    table = results_table([result("psl", s, 0.5) for s in (0, 1)] + [result("sfl", s, 0.4) for s in (0, 1)])
+    assert "$-$10.0 [$-$10.0, $-$10.0]" in table.latex()
+    assert escaped("vit-tiny 2026-11-18 -") == "vit-tiny 2026-11-18 -" and escaped("-") == "--"
+
+
+def test_faults_and_robust_steps_are_in_the_title_and_one_device_is_one() -> None:
+    shown = results_table([result("psl", 0, 0.5, rounds=1, faults="flip:1", robust="clip")]).title
+    assert shown.endswith("2 devices, dirichlet:0.1, 1 round, faults flip:1, robust clip, seed 0")
+    assert "faults" not in results_table([result("psl", 0, 0.5)]).title
+    assert ", 1 device, " in results_table([result("psl", 0, 0.5, devices=1)]).title
+
+
+def test_a_share_that_is_trimmed_is_a_column_where_something_is_trimmed() -> None:
+    clipped = [result("psl", 0, 0.5, robust="clip", robust_trim=trim) for trim in (0.1, 0.2)]
+    assert varying(grouped(map(RunSummary.of, clipped))) == []
+    trimmed = [result("psl", 0, 0.5, robust="trimmed", robust_trim=trim) for trim in (0.1, 0.2)]
+    assert varying(grouped(map(RunSummary.of, trimmed))) == ["robust_trim"]
+
+
+def test_a_baseline_with_two_rows_is_told_apart_by_a_column_s_heading_too() -> None:
+    runs = [result("psl", 0, value, server_optimizer={"lr": value}) for value in (0.1, 0.2)]
+    with pytest.raises(gapsl.InputError, match=r"'psl,server_optimizer.lr=VALUE', where VALUE .*: 0.1, 0.2"):
+        results_table(runs, "psl")
+    for name in ("server lr", "server_optimizer.lr"):
+        assert results_table(runs, f"psl,{name}=0.2").columns[-1].cells == ("-10.0", "-")
+
+
+def test_notes_in_a_file_have_80_columns() -> None:
+    lines = results_table([result("psl", 0, 0.5)]).text().splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def test_csv_has_all_digits_and_the_spread_beside_each_mean() -> None:

@@ -38,6 +38,25 @@ def test_what_no_machine_can_compute_with_is_refused(text):
         make_config(parse_assignment(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("batch_size=abc", "batch_size: give a whole number (got 'abc')"),
+        ("rounds=0", "rounds: give 1 or more (got 0)"),
+        ("server_optimizer.lr=-1", "server_optimizer.lr: give more than 0 (got -1)"),
+        ("participation=2", "participation: give 1 or less (got 2)"),
+        ("tensorboard=perhaps", "tensorboard: give true or false (got 'perhaps')"),
+        ("gapsl.eta=x", "gapsl.eta: give a number (got 'x')"),
+        ("balance=all", "balance: give 'none' or 'classes' (got 'all')"),
+        ("server_optimizer=3", "server_optimizer: it is a section: give settings by name (got 3)"),
+    ],
+)
+def test_a_wrong_value_is_answered_in_plain_words(text, said):
+    with pytest.raises(InputError) as refused:
+        make_config(parse_assignment(text))
+    assert str(refused.value) == said
+
+
 def test_the_network_is_held_to_the_same():
     with pytest.raises(ValueError, match="give a value"):
         Network(least=True)

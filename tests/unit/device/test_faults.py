@@ -20,6 +20,12 @@ def test_so_many_devices_as_asked_for_are_drawn_from_the_seed():
     assert make_faults("noise:3", devices=10, seed=0).devices == found[0]
 
 
+@pytest.mark.parametrize(("devices", "way"), [(3, "N from 1 to 2"), (1, "set devices = 2 or more")])
+def test_somebody_is_honest(devices, way):
+    with pytest.raises(InputError, match=way):
+        make_faults(f"flip:{devices}", devices=devices, seed=0)
+
+
 def test_none_is_the_plain_run():
     same_state(server_state(trained(method="psl", faults="none")), server_state(trained(method="psl")))
 

@@ -172,3 +172,8 @@ def test_estimates_do_not_go_with_devices_that_count_by_their_data():
 def test_at_least_one_value_is_left_by_trimming():
     with pytest.raises(InputError, match="robust_trim"):
         config_of(robust="trimmed", robust_trim=0.5)
+
+
+def test_one_device_is_compared_with_nobody():
+    with pytest.raises(InputError, match="robust = clip compares devices, and there is one"):
+        prepared(method="psl", devices=1, robust="clip")

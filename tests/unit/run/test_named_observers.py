@@ -98,6 +98,15 @@ def test_an_observer_that_fails_is_told_no_more_and_the_run_goes_on(heard, monke
     assert "the observer heard failed, and is told no more: OSError: no room" in caplog.text
 
 
+def test_so_is_one_that_is_given_as_an_object(monkeypatch, caplog):
+    class Failing(gapsl.Observer):
+        def round(self, record):
+            raise OSError("no room")
+
+    assert gapsl.train(**QUICK, observers=[Failing()]) is not None
+    assert "the observer Failing failed, and is told no more: OSError: no room" in caplog.text
+
+
 def test_an_observer_that_cannot_begin_is_named(heard, monkeypatch):
     monkeypatch.setattr(Heard, "__init__", lambda self, folder: 1 / 0)
     with pytest.raises(InputError, match=r"observer heard cannot begin \(ZeroDivisionError: .*leave it out"):

@@ -25,7 +25,7 @@ def settings_of(method):
     return {**MIXED, "method": method, **({"norm": "group"} if method == "papsl" else {})}
 
 
-class Killed(Exception):
+class Killed(BaseException):
     pass
 
 

@@ -11,13 +11,16 @@ from rich.text import Text
 
 from gapsl.analysis.diagnose import Finding, Run, Severity, things_to_try
 from gapsl.analysis.diagnose.finding import percent, points
+from gapsl.analysis.formats import counted
+from gapsl.analysis.runs import OWN_DATA
 from gapsl.run.config import merge, parse_assignment
 
 WIDTH = 80  # prose is not read faster on a wider terminal
 UNBREAKABLE = "\u00a0"  # so that no line begins with a % sign
 INDENT = 9  # as wide as "trouble" and a gap
 STYLES = {Severity.TROUBLE: "bold red", Severity.WATCH: "yellow", Severity.INFO: "dim"}
-DATA = ("dataset", "partition", "devices", "seed")  # runs that share these can be compared
+# Runs that share these can be compared: the same samples are divided alike, and tested with.
+DATA = ("dataset", "partition", "devices", "seed", "train_samples", "test_samples", "validation", "custom")
 
 
 def serious(findings: Sequence[Finding]) -> list[Finding]:
@@ -42,7 +45,8 @@ def whole(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iter
     width = min(width, WIDTH)
     settings = {**run.settings, **(run.setting("custom") or {})}
     settings["method"] = run.setting("label") or settings["method"]
-    about = "{method}, {dataset}, {model}, {devices} devices, {partition}, seed {seed}".format(**settings)
+    settings["devices"] = counted(settings["devices"], "device")
+    about = "{method}, {dataset}, {model}, {devices}, {partition}, seed {seed}".format(**settings)
     yield verdict(run, findings)
     yield from paragraph(f"{path}: {about}, {progress(run)}", width)
     for finding in findings:
@@ -67,7 +71,7 @@ def whole(run: Run, findings: Sequence[Finding], path: Path, width: int) -> Iter
 def progress(run: Run) -> str:
     """Say how far a run is, and its accuracy."""
     done = run.records[-1].round
-    words = f"{done} rounds" if run.finished else f"round {done} of {run.total_rounds}, not finished"
+    words = counted(done, "round") if run.finished else f"round {done} of {run.total_rounds}, not finished"
     return words if run.last is None else f"{words}, accuracy {percent(run.last.device_mean)}"
 
 
@@ -103,10 +107,9 @@ def compared(diagnosed: Mapping[str, tuple[Run, Sequence[Finding]]], width: int)
     alike: dict[tuple[str, ...], dict[str, float]] = {}
     for name, (run, _) in diagnosed.items():
         if run.last is not None:
-            key = tuple(str(run.setting(setting)) for setting in DATA)
-            alike.setdefault(key, {})[name] = run.last.device_mean
+            alike.setdefault(data_of(run), {})[name] = run.last.device_mean
     for name, (run, findings) in diagnosed.items():
-        others = alike.get(tuple(str(run.setting(setting)) for setting in DATA), {})
+        others = alike.get(data_of(run), {})
         words = [progress(run)]
         if name in others and len(others) > 1:
             best = max(others, key=lambda other: others[other])
@@ -124,6 +127,13 @@ def compared(diagnosed: Mapping[str, tuple[Run, Sequence[Finding]]], width: int)
             line.highlight_words(["trouble:"], "bold red")
             line.highlight_words(["watch:"], "yellow")
             yield line
+
+
+def data_of(run: Run) -> tuple[str, ...]:
+    """Return what runs that can be compared have in common: data, devices, seed, and the test."""
+    split = "" if run.last is None else run.last.split
+    own = run.names if run.setting("partition") == OWN_DATA else ()  # data that only these devices know
+    return (split, *own, *(str(run.setting(setting)) for setting in DATA))
 
 
 def paragraph(text: str, width: int, indent: int = 0, *, hang: int = 0) -> Iterator[Text]:

@@ -12,9 +12,8 @@ from gapsl.analysis.diagnose import advice
 from gapsl.analysis.diagnose.finding import Finding, Severity, classes, listed, percent
 from gapsl.analysis.diagnose.learning import LEAST
 from gapsl.analysis.diagnose.run import Run
-from gapsl.methods.outliers import NOT_FINITE
+from gapsl.methods.outliers import NOT_FINITE, is_impossible
 
-ROUNDING = 1e-6  # a cross-entropy of a sample that is sure may be computed as a little less than zero
 FEW_DEVICES = 0.2  # of the fleet: so few are the fault, more of them suffer from one
 OFTEN = 0.01  # of the rounds with a device skipped: more is no accident of one batch
 # Everything a device sends in a round in which it is left out is thrown away.
@@ -33,7 +32,7 @@ def impossible(run: Run) -> Finding | None:
     """Look for losses below zero, which a cross-entropy cannot have."""
     if run.setting("custom.loss") is not None:
         return None
-    below = [(loss, d, r.round) for r in run.records for d, loss in r.losses.items() if loss < -ROUNDING]
+    below = [(loss, d, r.round) for r in run.records for d, loss in r.losses.items() if is_impossible(loss)]
     if not below:
         return None
     lowest, device, round = min(below)

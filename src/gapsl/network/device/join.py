@@ -75,7 +75,8 @@ def join(
         try:
             log.info("%s: %s", agent.name, agent.run())
         except Exception as error:  # the thread ends here, and the process must not end as if all were well
-            log.error("%s: %s", agent.name, error, exc_info=not isinstance(error, GapslError))
+            if len(agents) > 1 or not isinstance(error, GapslError):  # else it is said when it is raised
+                log.error("%s: %s", agent.name, error, exc_info=not isinstance(error, GapslError))
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(agent,), daemon=True) for agent in agents]

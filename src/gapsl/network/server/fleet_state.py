@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_json
+from gapsl.common.settings import in_words
 from gapsl.device.exchange import DeviceInfo
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.contract import TensorContract
@@ -202,7 +203,7 @@ def read_fleet(path: Path) -> FleetFile:
     try:
         return FleetFile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        why = in_words(error.errors()[0]) if isinstance(error, ValidationError) else error.strerror
         raise InputError(f"{path} is damaged: {why}; restore it, or start a new run") from None
 
 

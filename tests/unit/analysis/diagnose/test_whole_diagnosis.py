@@ -150,6 +150,17 @@ def test_runs_of_other_data_are_not_compared() -> None:
     assert "below" not in " ".join(said) and "best" not in " ".join(said)
 
 
+def test_runs_with_fewer_samples_another_test_or_data_of_their_own_are_not_compared() -> None:
+    one = healthy()
+    other = evaluated(healthy(), lambda found: {"split": "validation"})
+    for two in (healthy(test_samples=50), healthy(train_samples=50), other):
+        assert not any("best of" in line or "below" in line for line in sentences(one=one, two=two))
+    cameras, phones = (
+        replace(healthy(partition="own data"), names=(f"{name}-1", f"{name}-2")) for name in ("cam", "phone")
+    )
+    assert not any("best of" in line for line in sentences(cameras=cameras, phones=phones))
+
+
 def test_programs_get_the_same_as_strict_json() -> None:
     described = plain(machine_readable(sick(), diagnose(sick()), Path("runs/a")))
     assert json.loads(json.dumps(described, allow_nan=False)) == described
