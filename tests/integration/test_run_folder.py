@@ -24,7 +24,14 @@ PHASES = {"collect", "server", "deliver", "move"}
 def test_a_run_folder_has_everything_and_nothing_else(undisturbed: Runs) -> None:
     folder = undisturbed("--seed", "3")
     shown = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    files = {"config.yaml", "environment.json", "partition.json", "records.jsonl", "result.json"}
+    files = {
+        "config.yaml",
+        "environment.json",
+        "model.json",
+        "partition.json",
+        "records.jsonl",
+        "result.json",
+    }
     assert shown == files | {"checkpoints"}
     kept = sorted(path.name for path in (folder / "checkpoints").iterdir())
     assert kept == ["round-000035", "round-000040"]
