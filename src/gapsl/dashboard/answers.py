@@ -1,33 +1,35 @@
-"""What the page asks for, as JSON values: how a run stands, its curves, devices, angles, fleet, settings."""
+"""What the page asks for, as JSON values: how a run stands, its curves, devices, angles, settings."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 
 import gapsl
 from gapsl.analysis.looks import looks_of, printed_name
-from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import plain
-from gapsl.dashboard.downsample import NO_ANGLE, Buckets, Numbers, by_agreement, in_degrees, thinned
+from gapsl.dashboard.downsample import (
+    NO_ANGLE,
+    Answer,
+    Buckets,
+    by_agreement,
+    in_degrees,
+    mean_or_none,
+    numbers,
+    padded,
+    thinned,
+)
+from gapsl.dashboard.fleet import log_of, states
 from gapsl.dashboard.record_index import AXES, MEASURES, OF_ROUNDS, columns, square
 from gapsl.dashboard.watch import Watch, WatchedRun
-from gapsl.network.processes import SERVER, Processes
 from gapsl.run.config import Config, flat
-from gapsl.run.status import status_of_server
 
 POINTS = 600  # of a curve
 STEPS = 2000  # of the slider through the rounds
-LOG_LINES, LOG_BYTES = 60, 1 << 15
 ANGLES = ("angle", "threshold", "dispersion")  # shown in degrees
-
-Answer = dict[str, Any]
 
 
 def overview(watch: Watch) -> Answer:
@@ -125,32 +127,6 @@ def devices(run: WatchedRun) -> Answer:
     }
 
 
-def states(run: WatchedRun, names: list[str]) -> list[str]:
-    """Return in a word what each device does: as the last round has it, and whether it is connected now."""
-    last, found = run.index.last, []
-    connected = (connections(run)[0] or {}) if run.network is not None else {}
-    for device, name in enumerate(names):
-        here = connected.get(name)
-        if last is None:
-            found.append({True: "connected", False: "away", None: "unknown"}[here])
-        elif here is False or (device in last.events.absent and here is None):
-            found.append("away")
-        elif device in last.events.absent:
-            found.append("slow")
-        elif device in last.skipped:
-            found.append("skipped")
-        elif device not in last.present:
-            found.append("not drawn")
-        elif last.selection is None:
-            found.append("took part")
-        else:
-            chosen = last.selection
-            found.append(
-                "excluded" if device not in chosen.kept else "leader" if device in chosen.leader else "kept"
-            )
-    return found
-
-
 def angles(run: WatchedRun, round: int | None = None) -> Answer:
     """Return the angles between every two devices in the round nearest to this one that has them."""
     index = run.index
@@ -189,76 +165,6 @@ def no_angles(run: WatchedRun) -> str:
     return f"{printed_name(run.name)} does not measure the angles between its devices' gradients."
 
 
-def fleet(run: WatchedRun) -> Answer:
-    """Return who is connected, who is waited for, what went wrong, and how fast the links are."""
-    network, index, names = run.network, run.index, run.names()
-    if network is None:
-        return {"served": False}
-    connected, unknown = connections(run)
-    with index.lock:
-        recent, last = list(index.recent), index.last
-        absent, restored = (padded(index.devices[name], len(names)) for name in ("absent", "restored"))
-    moving = sum(record.seconds.get(phase, 0) for record in recent for phase in ("collect", "deliver"))
-    moved = [
-        sum(r.bytes_sent.get(d, 0) + r.bytes_received.get(d, 0) for r in recent) for d in range(len(names))
-    ]
-    missing = [name for name, here in (connected or {}).items() if not here]
-    if connected is None and last is not None:
-        missing = [names[device] for device in sorted(last.events.absent)]
-    try:
-        known = json.loads(run.folder.fleet_file.read_text(encoding="utf-8"))
-        begun = [int(start) for _, start in known["generations"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        begun = []
-    return {
-        "served": True,
-        "names": names,
-        "connected": [connected.get(name) for name in names] if connected is not None else None,
-        "unknown": unknown,
-        "waiting": missing if run.state == "running" else [],
-        "absent": absent,
-        "restored": restored,
-        "throughput": [count / moving if moving else None for count in moved],
-        "rollbacks": begun[1:],  # the first is the start
-        "closing": network.closing,
-        "address": first_line(run.folder.path / "address"),
-        "security": first_line(run.folder.path / "security"),
-        "log": log_of(run),
-    }
-
-
-def connections(run: WatchedRun) -> tuple[dict[str, bool] | None, str]:
-    """Return which devices are connected, or None and why that is not known."""
-    if run.state != "running":
-        return None, f"The server does not run: the run is {run.state}."
-    address = first_line(run.folder.path / "metrics")
-    if address:
-        try:
-            return status_of_server(address).connected, ""
-        except (InputError, Unavailable):
-            pass
-    if run.fleet is not None:
-        try:
-            alive = {process.name: process.alive for process in Processes(run.fleet).found()}
-            return {name: alive.get(name, False) for name in run.names()}, ""
-        except InputError:
-            pass
-    return None, "Start gapsl serve with --metrics localhost:9100 to see who is connected."
-
-
-def log_of(run: WatchedRun) -> list[str]:
-    """Return the last lines of what the server, or a comparison's worker, has said."""
-    path = (
-        Processes(run.fleet).logs / f"{SERVER}.log" if run.fleet is not None else run.folder.path / "log.txt"
-    )
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-LOG_LINES:]
-    except OSError:
-        return []
-
-
 def about(run: WatchedRun) -> Answer:
     """Return a run's settings and environment, and how to do it again."""
     folder = run.folder
@@ -281,31 +187,6 @@ def about(run: WatchedRun) -> Answer:
         "weights_sha256": run.final.weights_sha256 if run.final is not None else None,
         "log": log_of(run),
     }
-
-
-def numbers(values: Iterable[float] | Numbers, digits: int | None = None) -> list[float | None]:
-    """Return numbers as JSON has them: six digits of each, or so many after the point; none for NaN."""
-    if digits is not None:
-        return [round(float(value), digits) if math.isfinite(value) else None for value in values]
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
-
-
-def padded(values: Numbers, count: int) -> list[float | None]:
-    """Return a number per device, zero for those that were never there."""
-    return numbers(np.pad(values, (0, max(0, count - len(values))))[:count], 0)
-
-
-def mean_or_none(values: Numbers) -> float | None:
-    """Return the mean of what is there."""
-    return float(np.nanmean(values)) if not np.isnan(values).all() else None
-
-
-def first_line(path: Path) -> str | None:
-    """Return what a file of one line says, None if it is not there."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip() or None
-    except OSError:
-        return None
 
 
 def as_text(answer: Answer) -> str:

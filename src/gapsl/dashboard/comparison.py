@@ -11,8 +11,7 @@ import numpy as np
 from gapsl.analysis.looks import looks_of, shade
 from gapsl.analysis.runs import Group, grouped, varying
 from gapsl.analysis.tables import difference, label, results_table
-from gapsl.dashboard.answers import Answer, numbers
-from gapsl.dashboard.downsample import Buckets, Numbers
+from gapsl.dashboard.downsample import Answer, Buckets, Numbers, numbers
 from gapsl.dashboard.record_index import AXES, MEASURES, columns
 from gapsl.dashboard.watch import Watch, WatchedRun
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Numbers = NDArray[np.float64]
+Answer = dict[str, Any]  # JSON values, as the page takes them
 NO_ANGLE = 255  # in a matrix of whole degrees
 
 
@@ -119,3 +123,20 @@ def in_degrees(angles: Numbers) -> str:
     """Return a matrix of radians as whole degrees, a byte each, in base64."""
     degrees = np.where(np.isnan(angles), NO_ANGLE, np.degrees(angles).round())
     return base64.b64encode(degrees.astype(np.uint8).tobytes()).decode()
+
+
+def numbers(values: Iterable[float] | Numbers, digits: int | None = None) -> list[float | None]:
+    """Return numbers as JSON has them: six digits of each, or so many after the point; none for NaN."""
+    if digits is not None:
+        return [round(float(value), digits) if math.isfinite(value) else None for value in values]
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
+
+
+def padded(values: Numbers, count: int) -> list[float | None]:
+    """Return a number per device, zero for those that were never there."""
+    return numbers(np.pad(values, (0, max(0, count - len(values))))[:count], 0)
+
+
+def mean_or_none(values: Numbers) -> float | None:
+    """Return the mean of what is there."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else None

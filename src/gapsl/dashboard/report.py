@@ -12,7 +12,8 @@ from gapsl.common.errors import InputError
 from gapsl.common.files import unwritable, write_text
 from gapsl.dashboard import answers
 from gapsl.dashboard.comparison import comparison
-from gapsl.dashboard.downsample import thinned
+from gapsl.dashboard.downsample import Answer, thinned
+from gapsl.dashboard.fleet import fleet
 from gapsl.dashboard.watch import Watch
 
 STATIC = Path(__file__).parent / "static"
@@ -37,9 +38,9 @@ def write_report(folders: list[Path], out: Path, *, data_dir: str | None = None)
         raise unwritable(out, error, "--out") from None
 
 
-def gathered(watch: Watch) -> answers.Answer:
+def gathered(watch: Watch) -> Answer:
     """Return the answers by the addresses the page asks."""
-    found: answers.Answer = {"api/overview": answers.overview(watch)}
+    found: Answer = {"api/overview": answers.overview(watch)}
     if len(watch.runs) > 1:
         found["api/compare"] = comparison(watch)
     for run in watch.runs:
@@ -47,7 +48,7 @@ def gathered(watch: Watch) -> answers.Answer:
         for name, answer in (
             ("curves", answers.curves),
             ("devices", answers.devices),
-            ("fleet", answers.fleet),
+            ("fleet", fleet),
             ("about", answers.about),
         ):
             found[f"{place}/{name}"] = answer(run)
@@ -62,7 +63,7 @@ def gathered(watch: Watch) -> answers.Answer:
     return found
 
 
-def page(found: answers.Answer) -> str:
+def page(found: Answer) -> str:
     """Return the report's HTML: no other file, no other host."""
     styles = [(STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uPlot.min.css", "style.css")]
     library = (STATIC / "vendor/uPlot.iife.min.js").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ import json
 import math
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -26,6 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gapsl.common.errors import InputError
 from gapsl.dashboard import answers
 from gapsl.dashboard.comparison import comparison
+from gapsl.dashboard.downsample import Answer
+from gapsl.dashboard.fleet import fleet
 from gapsl.dashboard.record_index import AXES
 from gapsl.dashboard.watch import Watch
 
@@ -80,14 +83,18 @@ def make_app(watch: Watch, *, host: str, token: str | None, over: Callable[[], b
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return Guard(app, host, token)
+
+    def asked() -> None:
+        watch.asked = time.monotonic()
+
+    return Guard(app, host, token, asked)
 
 
-OF_RUN: dict[str, Callable[..., answers.Answer]] = {
+OF_RUN: dict[str, Callable[..., Answer]] = {
     "curves": answers.curves,
     "devices": answers.devices,
     "angles": answers.angles,
-    "fleet": answers.fleet,
+    "fleet": fleet,
     "about": answers.about,
 }
 
@@ -109,7 +116,7 @@ def numbers_in(request: Request, what: str) -> dict[str, Any]:
     return {}
 
 
-def as_json(answer: answers.Answer) -> Response:
+def as_json(answer: Answer) -> Response:
     """Return an answer as a response."""
     return Response(
         answers.as_text(answer), media_type="application/json", headers={"Cache-Control": "no-store"}
@@ -137,8 +144,8 @@ class Guard:
     A page of somebody else whose name suddenly leads here (DNS rebinding) still calls by that name.
     """
 
-    def __init__(self, app: ASGIApp, host: str, token: str | None) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, host: str, token: str | None, asked: Callable[[], None]) -> None:
+        self._app, self._token, self._asked = app, token, asked
         self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,6 +153,7 @@ class Guard:
         if scope["type"] != "http":
             return
         response = self._refusal(scope)
+        self._asked()
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

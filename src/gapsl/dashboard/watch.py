@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,8 @@ from gapsl.analysis.comparison_folder import some_runs
 from gapsl.analysis.labels import Labels, read_labels
 from gapsl.analysis.runs import RunSummary, settings_of, stored_settings
 from gapsl.common.errors import InputError
-from gapsl.dashboard.record_index import RecordIndex, preview
+from gapsl.dashboard.record_index import RecordIndex
+from gapsl.dashboard.sketch import sketch_of
 from gapsl.network.processes import PROCESSES
 from gapsl.network.protocol.settings import Network, make_network
 from gapsl.run.config import read_yaml
@@ -23,6 +25,8 @@ from gapsl.run.status import is_locked, planned_rounds
 LONG = 16 << 20  # bytes of records from which on some are shown before all are read
 STEP = 0.2  # seconds that one run is read before the others have their turn
 PAUSE = 0.2  # seconds between two looks at the files
+NEWS = 2.0  # seconds between two words on how far a long file is read
+POLITE = 0.3  # seconds that reading a long file waits after a question, so that answers come soon
 
 
 class WatchedRun:
@@ -101,7 +105,8 @@ class WatchedRun:
         self._look_at_result()
         finished = self.folder.result_file.exists()
         self.state = "finished" if finished else "running" if is_locked(self.folder) else "stopped"
-        seen = (self.state, self.full.lines, self.full.offset, self.full.damage, self.trouble, self.final)
+        read = (self.full.lines, self.full.offset) if self.sketch is None else time.monotonic() // NEWS
+        seen = (self.state, read, self.full.damage, self.trouble, self.final)
         changed, self._seen = seen != self._seen, seen
         self.version += changed
         return changed
@@ -109,7 +114,7 @@ class WatchedRun:
     def _sketch(self) -> None:
         try:
             if self.folder.records_file.stat().st_size > LONG:
-                self.sketch = preview(self.folder.records_file, self.settings.get("evaluate_every"))
+                self.sketch = sketch_of(self.folder.records_file, self.settings.get("evaluate_every"))
         except OSError:  # no records yet
             pass
 
@@ -156,6 +161,7 @@ class Watch:
         self.runs: list[WatchedRun] = []
         self.refused: dict[Path, str] = {}
         self.version = 0
+        self.asked = 0.0  # when somebody last wanted to know something
         self._stopped = threading.Event()
         self.look(expected=expected)
         if not self.runs and not expected:
@@ -205,8 +211,11 @@ class Watch:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
-            busy = self.read_on() and any(run.sketch is not None for run in self.runs)
-            self._stopped.wait(0.01 if busy else PAUSE)
+            self.read_on()
+            long = any(run.sketch is not None for run in self.runs)
+            self._stopped.wait(0.0 if long else PAUSE)
+            while long and time.monotonic() - self.asked < POLITE:
+                self._stopped.wait(POLITE / 10)
 
 
 def inner(folder: Path) -> Path:

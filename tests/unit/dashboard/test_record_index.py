@@ -10,7 +10,7 @@ import pytest
 from long_runs import lines, made_run
 
 from gapsl.common.errors import InputError
-from gapsl.dashboard.record_index import RecordIndex, locate, preview
+from gapsl.dashboard.record_index import RecordIndex
 from gapsl.run.records import RoundRecord
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -112,38 +112,6 @@ def test_records_of_version_1_are_read(name: str) -> None:
     found = index_of(FIXTURES / name / "records.jsonl")
     assert found.damage is None
     assert found.lines > 0
-
-
-@pytest.mark.parametrize("every", [10, 7, None])
-def test_a_preview_has_rounds_of_the_whole_run_and_its_evaluations(tmp_path: Path, every: int | None) -> None:
-    path = made_run(tmp_path / "a", rounds=500, devices=25) / "records.jsonl"
-    whole, some = index_of(path), preview(path, every, most=50)
-    rounds = list(some.rounds["round"])
-    assert rounds == sorted(set(rounds)) and rounds[0] == 1 and rounds[-1] == 500
-    assert 30 <= len(rounds) <= 53
-    assert some.rounds["bytes"][-1] == whole.rounds["bytes"][-1]
-    assert some.devices["kept"] == pytest.approx(whole.devices["kept"])
-    if every == 10:
-        assert list(some.evaluations["round"]) == list(whole.evaluations["round"])
-
-
-def test_a_preview_of_a_file_that_is_written_leaves_its_last_line_out(tmp_path: Path) -> None:
-    path = made_run(tmp_path / "a", rounds=50, devices=3) / "records.jsonl"
-    path.write_bytes(path.read_bytes()[:-20])
-    assert preview(path, 10).rounds["round"][-1] == 49
-    path.write_bytes(b"")
-    assert preview(path, 10).last is None
-
-
-def test_every_round_is_found_by_guessing(tmp_path: Path) -> None:
-    path = made_run(tmp_path / "a", rounds=200, devices=30, evaluate_every=50) / "records.jsonl"
-    whole = index_of(path)
-    size = path.stat().st_size
-    starts = np.cumsum([0, *map(len, path.read_bytes().splitlines(keepends=True))])
-    with path.open("rb") as file:
-        assert [locate(file, size, 200, t) for t in range(1, 201)] == list(starts[:-1])
-        assert locate(file, size, 200, 500) is None
-    assert whole.lines == 200
 
 
 def test_a_line_is_read_as_its_values_are() -> None:

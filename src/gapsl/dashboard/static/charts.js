@@ -46,7 +46,8 @@ export class Chart {
         spanGaps: true, points: { size: 5, show: one.width === 1 ? false : undefined },
       });
       if (!one.low) continue;
-      shown.push(...[1, 2].map(() => ({ stroke: "transparent", width: 0, show, spanGaps: true, points: { show: false } })));
+      const edge = { stroke: "transparent", width: 0, show, spanGaps: true, points: { show: false } };
+      shown.push({ ...edge }, { ...edge });
       bands.push({ series: [place + 2, place + 1], fill: onPage(one.colour, 0.15) });
     }
     const most = Math.max(3, Math.floor(this.width() / 90));
@@ -67,7 +68,8 @@ export class Chart {
       hooks: {
         setCursor: [(u) => this.describe(u.cursor.idx)],
         setSelect: [(u) => {
-          if (u.select.width > 4) this.onzoom?.([u.select.left, u.select.left + u.select.width].map((p) => u.posToVal(p, "x")));
+          const { left, width } = u.select;
+          if (width > 4) this.onzoom?.([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
           u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
         }],
       },
@@ -97,13 +99,17 @@ export class Chart {
   entry(one) {
     const swatch = h("svg", { viewBox: "0 0 18 10", width: 18, height: 10, "aria-hidden": "true" },
       one.low && h("rect", { width: 18, height: 10, fill: onPage(one.colour, 0.2) }),
-      h("line", { x1: 0, x2: 18, y1: 5, y2: 5, stroke: onPage(one.colour, one.alpha ?? 1), "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash ? one.dash.join(" ") : null }));
+      h("line", {
+        x1: 0, x2: 18, y1: 5, y2: 5, stroke: onPage(one.colour, one.alpha ?? 1),
+        "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash?.join(" "),
+      }));
     const toggle = () => {
       this.hidden.has(one.label) ? this.hidden.delete(one.label) : this.hidden.add(one.label);
       this.shape = null;
       this.redraw();
     };
-    return h("button", { type: "button", title: one.title ?? "show or hide", onclick: toggle, "aria-pressed": String(!this.hidden.has(one.label)) },
+    const pressed = String(!this.hidden.has(one.label));
+    return h("button", { type: "button", title: "show or hide", onclick: toggle, "aria-pressed": pressed },
       swatch, h("span", {}, one.label), h("output"));
   }
 
@@ -116,7 +122,8 @@ export class Chart {
   }
 
   resize() {
-    if (this.drawn && Math.abs(this.drawn.width - this.width()) > 1) this.drawn.setSize({ width: this.width(), height: this.height });
+    const width = this.width();
+    if (this.drawn && Math.abs(this.drawn.width - width) > 1) this.drawn.setSize({ width, height: this.height });
   }
 
   // Draws, and again whenever the theme or what is hidden changes.

@@ -1,50 +1,77 @@
 // A row per device; only the rows that are seen exist, so that a thousand scroll like ten.
-import { bytes, card, degrees, figure, fill, h, known, percent, select } from "./dom.js";
+import { bytes, card, degrees, figure, fill, h, known, percent, select, whole } from "./dom.js";
 import { get } from "./source.js";
 
-const ROW = 44;
-const LOOK = { leader: "lead", kept: "good", "took part": "good", connected: "good", excluded: "warn", slow: "warn", skipped: "bad", away: "bad" };
-const EXPLAINED = {
-  leader: "the leader gradient is the mean of these", kept: "in the round's loss", "took part": "took part in the last round",
-  connected: "connected", excluded: "too far from the leader in the last round", slow: "connected, but the last round closed without it",
-  skipped: "left out of the last round as an outlier", away: "not there", "not drawn": "not drawn for the last round", unknown: "no round yet",
+const ROW = 44; // pixels
+const STATES = { // look, and what it means
+  leader: ["lead", "the leader gradient is the mean of these"],
+  kept: ["good", "in the round's loss"],
+  "took part": ["good", "took part in the last round"],
+  connected: ["good", "connected"],
+  excluded: ["warn", "too far from the leader in the last round"],
+  slow: ["warn", "connected, but the last round was closed without it"],
+  skipped: ["bad", "left out of the last round as an outlier"],
+  away: ["bad", "not there"],
+  "not drawn": ["", "not drawn for the last round"],
+  unknown: ["", "no round yet"],
 };
+const SECONDS = "Shares are of the rounds that a device took part in. Seconds are recorded per phase of a round, "
+  + "not per device: see Curves.";
 
 export function devicesView(page) {
-  let found = null, range = [0, 180], order = [], sort = "names", down = false, wanted = "", state = "", chosen = null, shown = "";
+  let found = null, range = [0, 180], order = [], chosen = null, shown = "";
+  let sort = "names", down = false, wanted = "", state = "";
   const head = h("div.device-row.head"), rows = h("div", { style: { position: "relative" } });
-  const viewport = h("div.viewport", { tabindex: 0, role: "listbox", "aria-label": "devices", onscroll: () => paint(), onkeydown: onkey }, rows);
-  const list = h("div.devices", {}, head, viewport), controls = h("div.controls"), detail = h("div.detail"), notes = h("p.note");
-  const search = h("input", { type: "search", placeholder: "Find a device", "aria-label": "find a device", oninput: () => { wanted = search.value.toLowerCase(); arrange(); } });
+  const viewport = h("div.viewport",
+    { tabindex: 0, role: "listbox", "aria-label": "devices", onscroll: () => paint(), onkeydown: onkey }, rows);
+  const list = h("div.devices", {}, head, viewport), controls = h("div.controls");
+  const detail = h("div.detail"), notes = h("p.note");
+  const look = () => { wanted = search.value.toLowerCase(); arrange(); };
+  const search = h("input",
+    { type: "search", placeholder: "Find a device", "aria-label": "find a device", oninput: look });
 
+  // What it is sorted by, its heading, its classes.
   const columns = () => [
-    ["names", "device", ""], ["state", "state", ""], [null, "labels", "bars-cell"], [null, found.traced || "angle", ""],
-    ...(found.chooses ? [["led", "leader", "n"], ["kept", "kept", "n extra"], ["excluded", "excluded", "n extra"]] : []),
-    ["skipped", "skipped", "n extra"], ["accuracy", "accuracy", "n extra"], ["loss", "loss", "n extra"], ["sent", "sent", "n extra"], ["received", "received", "n extra"],
+    ["names", "device", ""], ["state", "state", ""],
+    [null, "labels", "bars-cell"], [null, found.traced || "angle", ""],
+    ...(found.chooses ? [["led", "leader", "n"]] : []),
+    ...[...(found.chooses ? ["kept", "excluded"] : []), "skipped", "accuracy", "loss", "sent", "received"]
+      .map((name) => [name, name, "n.extra"]),
   ];
-  const share = (name, device) => (found.rounds[device] ? `${Math.round((100 * found[name][device]) / found.rounds[device])}%` : "–");
-  const valueOf = (name, device) => {
-    if (["led", "kept", "excluded", "skipped"].includes(name)) return share(name, device);
+
+  function valueOf(name, device) {
     if (name === "accuracy") return percent(found.accuracy?.[device]);
     if (name === "loss") return figure(found.loss?.[device]);
-    return bytes(found[name]?.[device]);
-  };
+    if (name === "sent" || name === "received") return bytes(found[name][device]);
+    const rounds = found.rounds[device];
+    return rounds ? `${Math.round((100 * found[name][device]) / rounds)}%` : "–";
+  }
 
   function arrange() {
     const key = (device) => (sort === "names" ? device : found[sort]?.[device] ?? -Infinity);
-    order = found.names.map((_, device) => device).filter((device) =>
-      found.names[device].toLowerCase().includes(wanted) && (!state || found.state[device] === state));
-    order.sort((one, other) => (key(one) < key(other) ? -1 : key(one) > key(other) ? 1 : one - other) * (down ? -1 : 1));
+    const matches = (device) => found.names[device].toLowerCase().includes(wanted)
+      && (!state || found.state[device] === state);
+    const before = (one, other) => (key(one) < key(other) ? -1 : key(one) > key(other) ? 1 : one - other);
+    order = found.names.map((_, device) => device).filter(matches);
+    order.sort((one, other) => before(one, other) * (down ? -1 : 1));
     rows.style.height = `${order.length * ROW}px`;
-    viewport.style.height = `${Math.min(Math.max(1, order.length) * ROW + 2, Math.max(260, innerHeight - 330))}px`;
-    fill(head, columns().map(([name, label, look]) => {
-      const classes = look ? `.${look.split(" ").join(".")}` : "";
-      if (!name) return h(`span${classes}`, {}, label);
-      const mark = name === sort ? (down ? " ↓" : " ↑") : "";
-      return h(`button${classes}`, { type: "button", "aria-pressed": String(name === sort), onclick: () => { down = name === sort ? !down : name !== "names"; sort = name; arrange(); } }, label + mark);
-    }));
+    const most = Math.max(260, innerHeight - 330);
+    viewport.style.height = `${Math.min(Math.max(1, order.length) * ROW + 2, most)}px`;
+    fill(head, columns().map(heading));
     shown = "";
     paint();
+  }
+
+  function heading([name, label, classes]) {
+    const dotted = classes ? `.${classes}` : "";
+    if (!name) return h(`span${dotted}`, {}, label);
+    const onclick = () => {
+      down = name === sort ? !down : name !== "names";
+      sort = name;
+      arrange();
+    };
+    const mark = name === sort ? (down ? " ↓" : " ↑") : "";
+    return h(`button${dotted}`, { type: "button", "aria-pressed": String(name === sort), onclick }, label + mark);
   }
 
   function paint() {
@@ -57,18 +84,19 @@ export function devicesView(page) {
   }
 
   function row(device, top) {
-    const made = h(`div.device-row${device === chosen ? ".chosen" : ""}`, { role: "option", "aria-selected": String(device === chosen), style: { top: `${top}px` }, onclick: () => choose(device === chosen ? null : device) },
-      h("span.name", { title: found.names[device] }, found.names[device]),
+    const is = device === chosen, name = found.names[device];
+    const onclick = () => choose(device === chosen ? null : device);
+    return h(`div.device-row${is ? ".chosen" : ""}`,
+      { role: "option", "aria-selected": String(is), style: { top: `${top}px` }, onclick },
+      h("span.name", { title: name }, name),
       chip(found.state[device], found.reasons?.[device]),
       h("span.bars-cell", {}, found.labels ? bars(found.labels[device]) : h("span.hint", {}, "–")),
       spark(found.trace[device] ?? [], range),
-      columns().slice(4).map(([name, , look]) => h(`span.${look.split(" ").join(".")}`, {}, valueOf(name, device))));
-    return made;
+      columns().slice(4).map(([column, , classes]) => h(`span.${classes}`, {}, valueOf(column, device))));
   }
 
   function choose(device) {
     chosen = device;
-    shown = "";
     paint();
     describe();
   }
@@ -78,31 +106,24 @@ export function devicesView(page) {
     if (event.key === "Escape") choose(null);
     if (!step || !order.length) return;
     event.preventDefault();
-    const place = Math.min(order.length - 1, Math.max(0, chosen === null ? 0 : order.indexOf(chosen) + step));
-    if (place * ROW < viewport.scrollTop) viewport.scrollTop = place * ROW;
-    if ((place + 1) * ROW > viewport.scrollTop + viewport.clientHeight) viewport.scrollTop = (place + 1) * ROW - viewport.clientHeight;
+    const from = chosen === null ? -step : order.indexOf(chosen);
+    const place = Math.min(order.length - 1, Math.max(0, from + step));
+    const top = place * ROW, room = viewport.clientHeight;
+    if (top < viewport.scrollTop) viewport.scrollTop = top;
+    if (top + ROW > viewport.scrollTop + room) viewport.scrollTop = top + ROW - room;
     choose(order[place]);
   }
 
   function describe() {
-    if (chosen === null || chosen >= found.names.length) return fill(detail);
-    const d = chosen, angles = (found.trace[d] ?? []).filter(known);
-    const facts = [
-      ["state", `${found.state[d]}: ${found.reasons?.[d] ?? EXPLAINED[found.state[d]] ?? ""}`],
-      ["rounds", `took part in ${figure(found.rounds[d], 6)} of ${figure(found.total, 6)}`],
-      ...(found.chooses ? [["chosen", `leader ${figure(found.led[d], 6)} times, kept ${figure(found.kept[d], 6)}, excluded ${figure(found.excluded[d], 6)}`]] : []),
-      ["missing", `skipped ${figure(found.skipped[d], 6)} times, absent ${figure(found.absent[d], 6)}, went back ${figure(found.restored[d], 6)}`],
-      ["traffic", `${bytes(found.sent[d])} sent, ${bytes(found.received[d])} received`],
-      ["accuracy and loss", `${percent(found.accuracy?.[d])}, last loss ${figure(found.loss?.[d])}`],
-      ...(angles.length ? [[found.traced, `${degrees(Math.min(...angles))} to ${degrees(Math.max(...angles))}, lately ${degrees(angles.at(-1))}`]] : []),
-    ];
-    const counts = found.labels?.[d], most = counts ? Math.max(...counts, 1) : 1;
-    const histogram = counts
-      ? h("div.classes", {}, counts.map((count, label) => [h("span", {}, found.classes[label] ?? String(label)), h("i", { style: { width: `${(100 * count) / most}%` } }), h("span", {}, count.toLocaleString("en"))]))
-      : h("p.hint", {}, `Labels are not shown: ${found.unlabelled}.`);
-    return fill(detail, card(`Device ${found.names[d]}`, null,
-      h("div.grid", {}, h("dl.facts", {}, facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
-        h("div", {}, h("p.hint", {}, "samples by class"), histogram))));
+    if (chosen === null || chosen >= found.names.length) {
+      fill(detail);
+      return;
+    }
+    const counts = found.labels?.[chosen];
+    fill(detail, card(`Device ${found.names[chosen]}`, null, h("div.grid", {},
+      h("dl.facts", {}, factsOf(found, chosen).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
+      h("div", {}, h("p.hint", {}, "samples by class"),
+        counts ? histogram(counts, found.classes) : h("p.hint", {}, `not known: ${found.unlabelled}`)))));
   }
 
   async function update() {
@@ -110,22 +131,25 @@ export function devicesView(page) {
     if (!run) return;
     found = await get(`api/runs/${run.id}/devices`);
     list.classList.toggle("plain", !found.chooses);
-    const counts = {};
-    for (const one of found.state) counts[one] = (counts[one] ?? 0) + 1;
-    const options = { "": `all ${found.names.length} devices`, ...Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, `${name} (${count})`])) };
-    if (state && !counts[state]) state = "";
-    const focused = document.activeElement === search;
+    const options = { "": `all ${whole(found.names.length)} devices` };
+    for (const one of new Set(found.state)) {
+      options[one] = `${one} (${whole(found.state.filter((other) => other === one).length)})`;
+    }
+    if (!(state in options)) state = "";
     fill(controls, search, select("state", options, state, (value) => { state = value; arrange(); }));
-    if (focused) search.focus();
-    const angles = found.trace.flat().filter(known);
-    range = angles.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [85, 95]);
-    const notice = [
-      found.estimated ? "Counts are estimates until all records are read." : "",
-      found.labels ? "" : `Labels are not shown: ${found.unlabelled}.`,
-      found.traced ? `The line is the ${found.traced} over the rounds, from ${Math.round(range[0])}° to ${Math.round(range[1])}° for every device; the grey line is 90°.` : "This method measures no angles.",
-      "Shares are of the rounds that a device took part in. Seconds are recorded per phase of a round, not per device: see Curves.",
-    ];
-    notes.textContent = notice.filter(Boolean).join(" ");
+    range = [85, 95];
+    for (const value of found.trace.flat()) {
+      if (known(value)) range = [Math.min(range[0], value), Math.max(range[1], value)];
+    }
+    const [low, high] = range.map(Math.round);
+    notes.textContent = [
+      found.estimated && "Counts are estimates until all records are read.",
+      !found.labels && `Labels are not shown: ${found.unlabelled}.`,
+      found.traced
+        ? `The line is the ${found.traced} over the rounds, from ${low}° to ${high}° for every device; grey is 90°.`
+        : "This method measures no angles.",
+      SECONDS,
+    ].filter(Boolean).join(" ");
     arrange();
     describe();
   }
@@ -134,26 +158,53 @@ export function devicesView(page) {
 }
 
 export function chip(state, why) {
-  const look = LOOK[state];
-  return h(`span.chip${look ? `.${look}` : ""}`, { title: why ?? EXPLAINED[state] ?? state }, state);
+  const [look, meaning] = STATES[state] ?? ["", state];
+  return h(`span.chip${look ? `.${look}` : ""}`, { title: why ?? meaning }, state);
 }
+
+function factsOf(found, d) {
+  const times = (name) => figure(found[name][d], 6), angles = (found.trace[d] ?? []).filter(known);
+  const why = found.reasons?.[d] ?? STATES[found.state[d]]?.[1] ?? "";
+  const chosen = `leader ${times("led")} times, kept ${times("kept")}, excluded ${times("excluded")}`;
+  const [low, high, last] = [Math.min(...angles), Math.max(...angles), angles.at(-1)].map(degrees);
+  return [
+    ["state", `${found.state[d]}: ${why}`],
+    ["rounds", `took part in ${times("rounds")} of ${figure(found.total, 6)}`],
+    ...(found.chooses ? [["chosen", chosen]] : []),
+    ["missing", `skipped ${times("skipped")} times, absent ${times("absent")}, went back ${times("restored")}`],
+    ["traffic", `${bytes(found.sent[d])} sent, ${bytes(found.received[d])} received`],
+    ["accuracy and loss", `${percent(found.accuracy?.[d])}, last loss ${figure(found.loss?.[d])}`],
+    ...(angles.length ? [[found.traced, `${low} to ${high}, lately ${last}`]] : []),
+  ];
+}
+
+function histogram(counts, classes) {
+  const most = Math.max(...counts, 1);
+  return h("div.classes", {}, counts.map((count, label) => [
+    h("span", {}, classes[label] ?? String(label)),
+    h("i", { style: { width: `${(100 * count) / most}%` } }),
+    h("span", {}, whole(count)),
+  ]));
+}
+
+const STRETCHED = { viewBox: "0 0 100 26", preserveAspectRatio: "none" };
 
 // The samples of each class as bars of one path.
 function bars(counts) {
   const most = Math.max(...counts, 1), wide = 100 / counts.length, gap = counts.length > 40 ? 0 : wide * 0.18;
-  const path = counts.map((count, i) => (count ? `M${(i * wide).toFixed(2)} 26v${((-25 * count) / most).toFixed(2)}h${(wide - gap).toFixed(2)}V26z` : "")).join("");
-  return h("svg.bars", { viewBox: "0 0 100 26", preserveAspectRatio: "none", role: "img", "aria-label": `samples by class: ${counts.join(", ")}` }, h("path", { d: path }));
+  const bar = (count, i) =>
+    `M${(i * wide).toFixed(2)} 26v${((-25 * count) / most).toFixed(2)}h${(wide - gap).toFixed(2)}V26z`;
+  const d = counts.map((count, i) => (count ? bar(count, i) : "")).join("");
+  const label = `samples by class: ${counts.join(", ")}`;
+  return h("svg.bars", { ...STRETCHED, role: "img", "aria-label": label }, h("path", { d }));
 }
 
 // Angles over the rounds; all devices have the same scale.
 function spark(values, [low, high]) {
   const y = (value) => (26 - (26 * (value - low)) / (high - low)).toFixed(1);
-  let path = "", pen = "M";
-  values.forEach((value, i) => {
-    if (!known(value)) return;
-    path += `${pen}${((100 * i) / Math.max(1, values.length - 1)).toFixed(1)} ${y(value)}`;
-    pen = "L";
-  });
-  if (!path) return h("span.hint", {}, "–");
-  return h("svg.spark", { viewBox: "0 0 100 26", preserveAspectRatio: "none", "aria-hidden": "true" }, low <= 90 && high >= 90 && h("line", { x1: 0, x2: 100, y1: y(90), y2: y(90) }), h("path", { d: path }));
+  const x = (i) => ((100 * i) / Math.max(1, values.length - 1)).toFixed(1);
+  const drawn = values.map((value, i) => (known(value) ? `${x(i)} ${y(value)}` : null)).filter(known);
+  if (!drawn.length) return h("span.hint", {}, "–");
+  return h("svg.spark", { ...STRETCHED, "aria-hidden": "true" },
+    h("line", { x1: 0, x2: 100, y1: y(90), y2: y(90) }), h("path", { d: `M${drawn.join("L")}` }));
 }

@@ -14,12 +14,22 @@ export function h(tag, props = {}, ...children) {
     else if (value === true) made.setAttribute(key, "");
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
   }
-  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...there(children));
   return made;
 }
 
+const there = (children) => children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+
+// Gives an element these children. What is equal to what was there stays, so that nobody loses an open list.
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const before = [...element.childNodes];
+  const now = there(children).map((one) => (one instanceof Node ? one : document.createTextNode(one)));
+  now.forEach((child, i) => {
+    const old = before[i];
+    if (!old) element.append(child);
+    else if (old !== child && !old.isEqualNode(child)) old.replaceWith(child);
+  });
+  before.slice(now.length).forEach((old) => old.remove());
   return element;
 }
 
@@ -90,6 +100,16 @@ export function tile(title, value, ...below) {
   return h("div.tile", {}, h("h3", {}, title), h("strong", {}, value), below.map((line) => line && h("p", {}, line)));
 }
 
+// columns: [heading, class]; rows: cells, each text or an element
+export function table(columns, rows) {
+  const look = (i) => (columns[i][1] ? `.${columns[i][1]}` : "");
+  return h("table", {},
+    h("thead", {}, h("tr", {}, columns.map(([heading], i) => h(`th${look(i)}`, { scope: "col" }, heading)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, i) => h(`td${look(i)}`, {}, cell))))));
+}
+
+export const whole = (value) => value.toLocaleString("en");
+
 export const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const isDark = () => colourOf("--scheme") === "dark";
 
@@ -97,6 +117,7 @@ export const isDark = () => colourOf("--scheme") === "dark";
 export function onPage(colour, alpha = 1) {
   let parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
   const light = (0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2]) / 255;
-  if (isDark() && light < 0.48) parts = parts.map((part) => Math.round(part + (255 - part) * (light < 0.05 ? 0.88 : 0.4)));
+  const lighter = light < 0.05 ? 0.88 : 0.4;
+  if (isDark() && light < 0.48) parts = parts.map((part) => Math.round(part + (255 - part) * lighter));
   return `rgba(${parts.join(", ")}, ${alpha})`;
 }

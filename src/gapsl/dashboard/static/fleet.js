@@ -1,5 +1,5 @@
 // A run over the network: who is connected, who is waited for, what went wrong, how fast the links are.
-import { bytes, card, figure, fill, h, known, tile } from "./dom.js";
+import { bytes, card, figure, fill, h, known, table, tile } from "./dom.js";
 import { get, isReport } from "./source.js";
 import { chip } from "./devices.js";
 
@@ -14,26 +14,29 @@ export function fleetView(page) {
     if (!run) return;
     const found = await get(`api/runs/${run.id}/fleet`);
     if (!found.served) {
-      fill(element, h("p.nothing", {}, "This run is trained in one process. gapsl fleet up and gapsl serve train over the network."));
+      fill(element, h("p.nothing", {}, "This run is trained in one process; gapsl serve trains over the network."));
       return;
     }
     const { names, connected } = found, here = connected?.filter(Boolean).length;
-    const listed = (who) => (who.length > 6 ? `${who.slice(0, 6).join(", ")} and ${who.length - 6} more` : who.join(", "));
+    const more = found.waiting.length > 6 ? ` and ${found.waiting.length - 6} more` : "";
+    const back = found.rollbacks.length ? `to round ${found.rollbacks.slice(-4).join(", ")}` : "of the whole fleet";
+    const speed = (value) => (known(value) && value !== false ? `${bytes(value)}/s` : "–");
     const tiles = h("div.tiles", {},
       tile("Connected", connected ? `${here} of ${names.length}` : "–", connected ? null : found.unknown),
-      tile("Waiting for", found.waiting.length ? String(found.waiting.length) : "nobody", listed(found.waiting)),
+      tile("Waiting for", String(found.waiting.length || "nobody"), found.waiting.slice(0, 6).join(", ") + more),
       tile("Drop-outs", figure(sum(found.absent), 6), "rounds closed without a device"),
-      tile("Rollbacks", String(found.rollbacks.length), found.rollbacks.length ? `to round ${found.rollbacks.slice(-4).join(", ")}` : "of the whole fleet"),
-      tile("Throughput", known(found.throughput[0]) ? `${bytes(sum(found.throughput))}/s` : "–", "all links, over the last 20 rounds"));
-    const rows = names.map((name, device) => h("tr", {}, h("td.key", {}, name),
-      h("td.key", {}, connected ? chip(connected[device] ? "connected" : "away") : "–"),
-      h("td", {}, figure(found.absent[device], 6)), h("td", {}, figure(found.restored[device], 6)),
-      h("td", {}, known(found.throughput[device]) ? `${bytes(found.throughput[device])}/s` : "–")));
-    const heads = ["device", "link", "drop-outs", "went back", "throughput"].map((title, i) => h(`th${i < 2 ? ".key" : ""}`, { scope: "col" }, title));
-    const about = [found.address && `server at ${found.address}`, found.security, `rounds close: ${found.closing}`].filter(Boolean).join(", ");
+      tile("Rollbacks", String(found.rollbacks.length), back),
+      tile("Throughput", speed(known(found.throughput[0]) && sum(found.throughput)), "all links, last 20 rounds"));
+    const rows = names.map((name, device) => [
+      name, connected ? chip(connected[device] ? "connected" : "away") : "–",
+      figure(found.absent[device], 6), figure(found.restored[device], 6), speed(found.throughput[device]),
+    ]);
+    const columns = [["device", "key"], ["link", "key"], ["drop-outs"], ["went back"], ["throughput"]];
+    const place = found.address && `server at ${found.address}`;
+    const about = [place, found.security, `rounds close: ${found.closing}`].filter(Boolean).join(", ");
     const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
     log.textContent = found.log.join("\n") || "No log is kept where this page can read it; gapsl fleet up keeps one.";
-    fill(element, tiles, card("Links", about, h("div.scroll.links", {}, h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)))),
+    fill(element, tiles, card("Links", about, h("div.scroll.links", {}, table(columns, rows))),
       card(isReport ? "The log's last lines" : "Log", null, log));
     if (atEnd) log.scrollTop = log.scrollHeight;
   }

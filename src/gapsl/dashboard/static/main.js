@@ -1,6 +1,6 @@
 // The page: which run, which view, and news as they come.
 import { choice, fill, h, percent, select } from "./dom.js";
-import { follow, get, isReport } from "./source.js";
+import { follow, get, isReport, Unreachable } from "./source.js";
 import { curvesView } from "./curves.js";
 import { devicesView } from "./devices.js";
 import { anglesView } from "./angles.js";
@@ -8,11 +8,17 @@ import { compareView } from "./compare.js";
 import { fleetView } from "./fleet.js";
 import { aboutView } from "./about.js";
 
-const VIEWS = { compare: compareView, curves: curvesView, devices: devicesView, angles: anglesView, fleet: fleetView, about: aboutView };
-const TITLES = { compare: "Compare", curves: "Curves", devices: "Devices", angles: "Angles", fleet: "Fleet", about: "About" };
+const VIEWS = {
+  compare: ["Compare", compareView],
+  curves: ["Curves", curvesView],
+  devices: ["Devices", devicesView],
+  angles: ["Angles", anglesView],
+  fleet: ["Fleet", fleetView],
+  about: ["About", aboutView],
+};
 const PAUSE = 400; // milliseconds between two updates
 const LINKS = 2000; // milliseconds between two looks at the links of a fleet, which no record tells of
-const STATES = { running: "good", stopped: "warn", finished: "" };
+const STANDING = { running: ".good", stopped: ".warn", finished: "" };
 
 const page = {
   axis: "round",
@@ -43,7 +49,9 @@ function theme(wanted) {
 }
 
 function flip() {
-  theme(remembered("gapsl-theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark") ?? (document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  remembered("gapsl-theme", other);
+  theme(other);
   header();
 }
 
@@ -60,8 +68,9 @@ function toAddress() {
 
 function views() {
   const runs = page.overview.runs;
-  return Object.fromEntries(Object.entries(TITLES).filter(([one]) =>
-    (one !== "compare" || runs.length > 1) && (one !== "fleet" || runs.some((run) => run.served))));
+  const possible = { compare: runs.length > 1, fleet: runs.some((run) => run.served) };
+  const shown = Object.keys(VIEWS).filter((one) => possible[one] ?? true);
+  return Object.fromEntries(shown.map((one) => [one, VIEWS[one][0]]));
 }
 
 function show(wanted) {
@@ -70,7 +79,7 @@ function show(wanted) {
   if (next === name) return;
   view?.leave();
   name = next;
-  view = VIEWS[name](page);
+  view = VIEWS[name][1](page);
   fill(content, view.element);
   toAddress();
   header();
@@ -85,31 +94,51 @@ function choose(number) {
 }
 
 const alike = (one, other) => one.name === other.name && one.seed === other.seed;
-const called = (run) => `${page.overview.runs.filter((other) => alike(run, other)).length > 1 ? `${run.folder}: ` : ""}${run.name}, seed ${run.seed}${run.state === "finished" ? "" : `, ${run.state}`}${run.evaluation ? ` (${percent(run.evaluation.device_mean)})` : ""}`;
+
+function called(run) {
+  const several = page.overview.runs.filter((other) => alike(run, other)).length > 1;
+  const state = run.state === "finished" ? "" : `, ${run.state}`;
+  const accuracy = run.evaluation ? ` (${percent(run.evaluation.device_mean)})` : "";
+  return `${several ? `${run.folder}: ` : ""}${run.name}, seed ${run.seed}${state}${accuracy}`;
+}
+
+function described(run) {
+  const [dataset, model, partition] = run.about;
+  return `${run.name} on ${dataset}, ${model}, ${run.devices} devices, ${partition}, seed ${run.seed}`;
+}
+
+function halfMoon() {
+  return h("svg", { viewBox: "0 0 20 20", width: 18, height: 18, "aria-hidden": "true" },
+    h("circle", { cx: 10, cy: 10, r: 7, fill: "none", stroke: "currentColor", "stroke-width": 1.6 }),
+    h("path", { d: "M10 3a7 7 0 0 1 0 14z", fill: "currentColor" }));
+}
 
 function header() {
-  const { runs, title, refused } = page.overview, run = page.run(), several = runs.length > 1;
-  const compared = name === "compare";
+  const { runs, title } = page.overview, run = page.run(), compared = name === "compare";
   const running = runs.filter((one) => one.state === "running").length;
   const state = compared ? (running ? `${running} of ${runs.length} running` : `${runs.length} runs`) : run?.state;
-  const focused = document.activeElement?.closest?.(".tabs, .bar") ? document.activeElement.getAttribute("data-value") ?? document.activeElement.id : null;
+  const look = compared ? STANDING[running ? "running" : "finished"] : STANDING[state];
+  const options = Object.fromEntries(runs.map((one) => [one.id, called(one)]));
+  const active = document.activeElement?.closest?.(".tabs") ? document.activeElement.dataset.value : null;
   fill(bar, h("span.mark", {}, h("i"), "gapsl"),
-    several && !compared
-      ? select("run", Object.fromEntries(runs.map((one) => [one.id, called(one)])), run.id, choose)
-      : h("h1", {}, compared || !run ? title : `${run.name} on ${run.about[0]}, ${run.about[1]}, ${run.devices} devices, ${run.about[2]}, seed ${run.seed}`),
+    runs.length > 1 && !compared
+      ? select("run", options, run.id, choose)
+      : h("h1", {}, compared || !run ? title : described(run)),
     h("div.end", {},
-      state && h(`span.chip${compared ? (running ? ".good" : "") : STATES[state] ? `.${STATES[state]}` : ""}`, {}, state),
+      state && h(`span.chip${look}`, {}, state),
       !linked && h("span.chip.bad", { role: "status" }, "no connection, trying again"),
-      h("button.icon", { type: "button", id: "theme", title: "light or dark", "aria-label": "light or dark", onclick: flip },
-        h("svg", { viewBox: "0 0 20 20", width: 18, height: 18, "aria-hidden": "true" }, h("circle", { cx: 10, cy: 10, r: 7, fill: "none", stroke: "currentColor", "stroke-width": 1.6 }), h("path", { d: "M10 3a7 7 0 0 1 0 14z", fill: "currentColor" })))));
+      h("button.icon", { type: "button", id: "theme", "aria-label": "light or dark", onclick: flip }, halfMoon())));
   fill(tabs, choice("views", views(), name, (wanted) => { show(wanted); refresh(); }, "tablist"));
-  if (focused) document.querySelector(`[data-value="${CSS.escape(focused)}"], #${CSS.escape(focused)}`)?.focus();
-  const told = [...refused.map((text) => h("p.notice.bad", {}, `Not shown: ${text}`))];
-  if (run && !compared && run.trouble) told.push(h("p.notice.bad", {}, run.trouble));
-  if (run && !compared && run.reading !== null) told.push(h("p.notice", {}, `A long run: some of its rounds are shown while all are read (${Math.round(100 * run.reading)} %).`));
-  fill(notices, told);
-  foot.textContent = `${isReport ? "A report" : "Reads the run's files, changes nothing"}. gapsl ${page.overview.gapsl}`;
+  if (active) tabs.querySelector(`[data-value="${active}"]`)?.focus();
+  fill(notices, page.overview.refused.map((text) => h("p.notice.bad", {}, `Not shown: ${text}`)),
+    run && !compared && noticesOf(run));
+  foot.textContent = `${isReport ? "Report" : "Reads the run's files, changes nothing"}. gapsl ${page.overview.gapsl}`;
   document.title = `${run && !compared ? `${run.name}, round ${run.round}` : title} · gapsl`;
+}
+
+function noticesOf(run) {
+  const reading = `A long run: some of its rounds are shown while all are read (${Math.round(100 * run.reading)} %).`;
+  return [run.trouble && h("p.notice.bad", {}, run.trouble), run.reading !== null && h("p.notice", {}, reading)];
 }
 
 async function refresh() {
@@ -122,7 +151,6 @@ async function refresh() {
     page.overview = await get("api/overview");
     if (!page.overview.runs.length) {
       fill(content, h("p.nothing", {}, "Waiting for the run to begin."));
-      name = name ?? null;
       header();
     } else {
       if (!view) show(fromAddress());
@@ -131,7 +159,8 @@ async function refresh() {
     }
     document.body.dataset.round = String(page.run()?.round ?? 0);
   } catch (error) {
-    if (!(error instanceof TypeError)) fill(notices, h("p.notice.bad", { role: "alert" }, error.message)); // no connection is said above
+    // That there is no connection is said above.
+    if (!(error instanceof Unreachable)) fill(notices, h("p.notice.bad", { role: "alert" }, error.message));
   }
   setTimeout(() => {
     busy = false;

@@ -5,11 +5,13 @@ const stored = embedded ? JSON.parse(embedded.textContent) : null;
 
 export const isReport = stored !== null;
 
+export class Unreachable extends Error {}
+
 export async function get(path, params = {}) {
   const query = new URLSearchParams(params).toString();
   const address = query ? `${path}?${query}` : path;
   if (isReport) return stored[address] ?? stored[path];
-  const answer = await fetch(address, { cache: "no-store" });
+  const answer = await fetch(address, { cache: "no-store" }).catch(() => { throw new Unreachable(); });
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
