@@ -40,7 +40,7 @@ def write_model(
                 torch.export.save(torch.export.export(model, (example,), dynamic_shapes=_batches()), path)
             else:
                 _write_onnx(path, model, example, opset)
-        except InputError:
+        except (InputError, OSError):  # a full disk is no fault of the model's
             raise
         except Exception as error:  # exporters raise almost anything
             raise InputError(
