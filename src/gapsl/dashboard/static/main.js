@@ -80,7 +80,7 @@ function show(wanted) {
   view?.leave();
   name = next;
   view = VIEWS[name][1](page);
-  fill(content, view.element);
+  content.replaceChildren(view.element); // its own, also where it looks like the last one
   toAddress();
   header();
 }
