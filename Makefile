@@ -49,7 +49,7 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
-test: lint types  ## Lint, types and the tests (15 minutes on 2 cores).
+test: lint types  ## Lint, types and the tests (about 8 minutes on 2 idle cores).
 	$(PYTEST) -m 'not slow'
 
 test-all: lint types  ## The same with the slow tests.

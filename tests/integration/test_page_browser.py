@@ -15,6 +15,7 @@ from processes import wait_until
 from gapsl.dashboard.report import write_report
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
+pytestmark = pytest.mark.xdist_group("browser")  # one is enough
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 Open = Callable[..., Any]
 
@@ -205,7 +206,7 @@ def test_views_are_reached_with_the_keyboard(tmp_path: Path, opened: Open) -> No
             page.wait_for_function("name => document.activeElement.textContent === name", arg=name)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_it_fits_a_phone_in_both_schemes(tmp_path: Path, opened: Open, scheme: str) -> None:
     run = made_run(tmp_path / "a", rounds=12, devices=12)
     with served(run) as address:

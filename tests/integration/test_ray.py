@@ -53,6 +53,7 @@ def cluster() -> Iterator[str]:
     found.shutdown()
 
 
+@pytest.mark.slow  # a cluster takes long to begin
 @pytest.mark.timeout(600)
 def test_two_nodes_train_the_weights_of_one_process(cluster: str) -> None:
     words = RUNS["gapsl"]

@@ -171,6 +171,7 @@ def test_a_model_is_asked_in_two_places_with_the_certificates_of_training(
         assert serving.wait().code == 143
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_work(cli: Launcher, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")

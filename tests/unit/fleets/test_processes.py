@@ -92,11 +92,12 @@ class Watcher(Observer):
 
     def __init__(self, *rounds: int) -> None:
         self.rounds, self.said, self.killed = list(rounds), [], 0
+        self._others = children()  # which other tests have started
 
     def round(self, record: RoundRecord) -> None:
         if self.rounds and record.round == self.rounds[0]:
             self.rounds.pop(0)
-            os.kill(children()[-1], signal.SIGKILL)
+            os.kill([pid for pid in children() if pid not in self._others][-1], signal.SIGKILL)
             self.killed += 1
 
     def warned(self, message: str) -> None:
@@ -104,9 +105,9 @@ class Watcher(Observer):
 
 
 def children() -> list[int]:
-    """Return the processes that this one has forked, by the kernel."""
+    """Return the processes that this one has forked, by the kernel, the newest last."""
     found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return sorted(map(int, found))
+    return list(map(int, found))
 
 
 @pytest.mark.parametrize("method", ["gapsl", "sfl", "papsl"])
