@@ -59,8 +59,9 @@ soak: $(VENV)/.ready  ## A fleet of processes under kills, cuts, stalls, bad fra
 	$(BIN)/pytest tests/integration/test_network_*.py tests/integration/test_parameter_server.py \
 	  tests/integration/test_mutual_tls.py tests/integration/test_fuzz.py -rs
 
-benchmark: $(VENV)/.ready  ## Measure a round against the bare torch computation; run it alone.
+benchmark: $(VENV)/.ready  ## Measure a round, cores and a thousand devices against bare torch; run it alone.
 	$(BIN)/python benchmarks/round.py
+	$(BIN)/python benchmarks/scale.py --ray
 
 # Messages of this protoc load on protobuf 6.33 and 7; newer ones refuse 6.
 proto:            ## Generate the messages of src/gapsl/network/protocol/wire.proto again.

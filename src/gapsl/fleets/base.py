@@ -176,8 +176,10 @@ class OwnCheckpoints(Protocol):
 class Beside(Protocol):
     """A fleet whose devices are in other processes of ours, with a server-side model beside them."""
 
-    def probabilities(self, split: Split, count: int) -> Iterator[tuple[int, Tensor]]:
-        """Let every device's client-side model and the server's run the first `count` samples of a set."""
+    def probabilities(
+        self, split: Split, count: int, devices: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Let these devices' client-side models and the server's run the first `count` samples of a set."""
         ...
 
     def finish(self) -> None:

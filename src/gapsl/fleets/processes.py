@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import Tensor
 
-from gapsl.fleets.shared_memory import share, shared_like
+from gapsl.fleets.memory import Memory, share, shared_like
 from gapsl.fleets.spread import SpreadFleet
-from gapsl.fleets.worker import Answer, Job, Memory, Worker, serve
+from gapsl.fleets.worker import Answer, Job, Worker, serve
 from gapsl.methods.base import Strategy
 
 PATIENCE = 5.0  # seconds that a process has to end by itself

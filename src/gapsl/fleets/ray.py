@@ -7,108 +7,36 @@ numpy arrays. The run's files are read and written here: hosts need no disk in c
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import gapsl
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
 from gapsl.fleets.local import device_file
+from gapsl.fleets.memory import Answered, Computed
+from gapsl.fleets.ray_actor import (
+    Actor,
+    Array,
+    arrays,
+    copy_to,
+    fill,
+    listed,
+    ordinary_memory,
+    server_models,
+    versions_here,
+)
 from gapsl.fleets.spread import SpreadFleet
-from gapsl.fleets.worker import Answered, Computed, Job, Memory, Worker
-from gapsl.methods.base import Strategy
-from gapsl.methods.server_model import Regulariser
+from gapsl.fleets.worker import Job, Worker
 
 PATIENCE = 60.0  # seconds that a cluster has to place an actor
-
-Array = np.ndarray[Any, Any]
-Rows = Mapping[str, Array]  # of one device, by the part of the memory they belong to
-
-
-class Actor:
-    """A worker at home in a Ray actor, whose memory is its own: what others need comes with the answers."""
-
-    def __init__(self, packed: bytes, versions: Mapping[str, str]) -> None:
-        self.different = {name: found for name, found in versions_here().items() if found != versions[name]}
-        if not self.different:
-            import cloudpickle  # type: ignore[import-untyped]  # comes with ray
-
-            self.worker: Worker = cloudpickle.loads(packed)
-            self.worker.begin()
-            devices = self.worker.devices
-            self.memory = Memory.laid_out(self.worker.strategy.server, devices, len(devices), ordinary_memory)
-
-    def check(self) -> tuple[dict[str, str], int]:
-        """Return the versions that differ from the driver's, and the process that this is."""
-        return self.different, os.getpid()
-
-    def collect(self, weights: Sequence[Array], *job: Any) -> list[tuple[Computed, Rows]]:
-        """Run devices to the cut, and the server's passes for them."""
-        fill(self._server_models(), weights)
-        return [(said, self._rows(said)) for said in self.worker.collect(self.memory, *job)]
-
-    def backwards(self, *job: Any) -> list[tuple[Computed, Rows]]:
-        """Run passes back that have waited halfway."""
-        return [(said, self._rows(said)) for said in self.worker.backwards(self.memory, *job)]
-
-    def _rows(self, said: Computed) -> Rows:
-        found = {"labels": self.memory.labels[said.place], "uploads": self.memory.uploads[said.place]}
-        if said.returned is not None:
-            found |= {"rows": self.memory.rows[said.place], "replies": self.memory.replies[said.place]}
-        return {name: row.numpy() for name, row in found.items()}
-
-    def regularise(
-        self, leader: Array, how: Regulariser, asked: Sequence[tuple[int, int, bool]]
-    ) -> list[tuple[tuple[int, bool, bool], Rows]]:
-        """Add the derivatives of devices' regularisers to their gradients."""
-        copy_to(self.memory.leader, leader)
-        done = list(self.worker.regularise(self.memory, how, asked))
-        return [
-            (said, {"rows": self.memory.rows[place].numpy(), "replies": self.memory.replies[place].numpy()})
-            for said, (_, place, _) in zip(done, asked, strict=True)
-        ]
-
-    def deliver(self, round: int, replies: Sequence[tuple[Answered, Array | None]]) -> None:
-        """Run devices back from the cut."""
-        for said, row in replies:
-            if row is not None:
-                copy_to(self.memory.replies[said.place][: len(row)], row)
-        list(self.worker.deliver(self.memory, round, [said for said, _ in replies]))
-
-    def evaluate(self, weights: Sequence[Array], split: Split, count: int) -> list[tuple[int, Array]]:
-        """Run an evaluation set through every device's model and the server's."""
-        fill(self._server_models(), weights)
-        return list(self.worker.evaluate(self.memory, split, count))
-
-    def models(self) -> list[Array]:
-        """Return the client-side models."""
-        return arrays(device.half.model for device in self.worker.devices.values())
-
-    def put_models(self, found: Sequence[Array]) -> None:
-        """Take over client-side models."""
-        fill((device.half.model for device in self.worker.devices.values()), found)
-
-    def state(self) -> dict[int, dict[str, Array]]:
-        """Return everything that has to be stored, by device."""
-        found = {id: device.tensors() for id, device in self.worker.devices.items()}
-        return {id: {name: t.numpy() for name, t in own.items()} for id, own in found.items()}
-
-    def put_state(self, stored: Mapping[int, Mapping[str, Array]]) -> None:
-        """Restore what was stored."""
-        for id, own in stored.items():
-            self.worker.devices[id].load({name: torch.from_numpy(a.copy()) for name, a in own.items()})
-
-    def _server_models(self) -> list[nn.Module]:
-        return server_models(self.worker.strategy, self.worker.devices)
 
 
 @dataclass(eq=False)
@@ -147,10 +75,12 @@ class RayFleet(SpreadFleet[RayLink]):
         self._weights = None
         yield from super().collect(round, exchange)
 
-    def probabilities(self, split: Split, count: int) -> Iterator[tuple[int, Tensor]]:
+    def probabilities(
+        self, split: Split, count: int, devices: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
         """Send the server's weights of now, and let every actor evaluate its devices."""
         self._weights = None
-        yield from super().probabilities(split, count)
+        yield from super().probabilities(split, count, devices)
 
     def save(self, folder: Path, round: int) -> None:
         """Have the devices' states handed over, and write a file for each."""
@@ -185,11 +115,11 @@ class RayFleet(SpreadFleet[RayLink]):
             self._ask(link, "put_models", arrays(self._devices[id].half.model for id in link.devices))
 
     def _start(self, worker: Worker) -> RayLink:
-        import cloudpickle
         import ray
+        from ray import cloudpickle
 
         try:
-            packed = ray.put(cloudpickle.dumps(worker))
+            packed = ray.put(cloudpickle.dumps(worker))  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever an object of the user's raises
             raise InputError(f"the run cannot be sent to a Ray actor: {error}") from None
         options: Any = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
@@ -311,41 +241,3 @@ def connect(address: str | None, workers: int | None) -> bool:
             "start one with: ray start --head"
         ) from None
     return address is None
-
-
-def server_models(strategy: Strategy, devices: Iterable[int]) -> list[nn.Module]:
-    """Return the server-side models that some devices go through, each once."""
-    found = (strategy.passes(device).half.model for device in devices)
-    return list({id(model): model for model in found}.values())
-
-
-def arrays(models: Iterable[nn.Module]) -> list[Array]:
-    """Return the weights and buffers of models, as they lie in memory."""
-    return [t.detach().numpy() for model in models for t in (*model.parameters(), *model.buffers())]
-
-
-def fill(models: Iterable[nn.Module], found: Sequence[Array]) -> None:
-    """Copy weights and buffers into models."""
-    tensors = [t for model in models for t in (*model.parameters(), *model.buffers())]
-    for tensor, array in zip(tensors, found, strict=True):
-        copy_to(tensor, array)
-
-
-def copy_to(tensor: Tensor, array: Array) -> None:
-    """Copy an array, which may be read-only, into a tensor."""
-    np.copyto(tensor.detach().numpy(), array)
-
-
-def ordinary_memory(like: Sequence[Tensor]) -> list[Tensor]:
-    """Return memory of this process alone."""
-    return [torch.zeros_like(tensor, device="cpu") for tensor in like]
-
-
-def versions_here() -> dict[str, str]:
-    """Return the versions that must be the same on all hosts."""
-    return {"gapsl": gapsl.__version__, "torch": torch.__version__}
-
-
-def listed(versions: Mapping[str, str]) -> str:
-    """Return versions as words."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())

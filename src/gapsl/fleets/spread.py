@@ -8,7 +8,7 @@ the weights are those of one process, to the bit.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +21,11 @@ from gapsl.common.errors import Rewind, Unavailable
 from gapsl.device.exchange import Exchange, Reply, Upload
 from gapsl.fleets.base import Split, Whose
 from gapsl.fleets.local import LocalFleet
-from gapsl.fleets.worker import Job, Memory, Worker
+from gapsl.fleets.memory import Memory
+from gapsl.fleets.worker import Job, Worker
 from gapsl.methods.base import Strategy
-from gapsl.methods.server_model import Contribution, Halfway, Regulariser, ServerModel
+from gapsl.methods.contribution import Contribution, Halfway, Regulariser
+from gapsl.methods.server_model import ServerModel
 
 IN_VAIN = 3  # times that a worker may die between two checkpoints
 
@@ -194,12 +196,16 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         self._settle()
         yield from super().evaluate(split, whose)
 
-    def probabilities(self, split: Split, count: int) -> Iterator[tuple[int, Tensor]]:
+    def probabilities(
+        self, split: Split, count: int, devices: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
         """Let every worker evaluate its devices."""
         asked = {}
         for link in self._links():
-            self._tell(link, Job("evaluate", (split, count)))
-            asked[link] = len(link.devices)
+            mine = [id for id in link.devices if id in devices]
+            if mine:
+                self._tell(link, Job("evaluate", (split, count, mine)))
+                asked[link] = len(mine)
         for id, found in self._answers(asked):
             yield id, torch.from_numpy(found)
 

@@ -2,8 +2,9 @@
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
 from gapsl.methods.base import Parallel, Parameters, RunInfo, Strategy
+from gapsl.methods.contribution import Contribution
 from gapsl.methods.registry import METHODS, register_method
-from gapsl.methods.server_model import Contribution, ServerModel
+from gapsl.methods.server_model import ServerModel
 
 __all__ = [
     "METHODS",

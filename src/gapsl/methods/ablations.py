@@ -14,10 +14,11 @@ from gapsl.alignment import Alignment, Leader, angles_to, identify_leader, keep_
 from gapsl.common.errors import InputError
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
-from gapsl.methods.base import Parameters, RunInfo, losses_of
+from gapsl.methods.base import Parameters, RunInfo
+from gapsl.methods.contribution import Contribution, losses_of
 from gapsl.methods.gapsl import Gapsl, GapslParameters, everybody, selection_of
 from gapsl.methods.psl import Psl
-from gapsl.methods.server_model import Contribution, ServerModel
+from gapsl.methods.server_model import ServerModel
 
 
 class NonLgi(Gapsl):

@@ -21,13 +21,15 @@ from torch import Tensor, nn
 from gapsl.alignment import mean_of_rows, pairwise_angles, sum_of_rows
 from gapsl.common.settings import Settings
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
+from gapsl.methods.contribution import Contribution, Halfway, losses_of, nothing, size_of
 from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
 from gapsl.methods.robust import Robust, clipped, typical
-from gapsl.methods.server_model import Contribution, Halfway, ServerModel
+from gapsl.methods.server_model import ServerModel
 from gapsl.models.half import Half
 
 # How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
 Reduction = Literal["mean", "samples", "sum"]
+CHEAP = 100  # devices up to which the angles between all of them are little beside their passes
 
 
 class Parameters(Settings):
@@ -178,11 +180,13 @@ class Parallel(Strategy):
 
     one_step: ClassVar[bool] = True
     side_by_side: ClassVar[bool] = True
+    measures = True  # whether the angles of this exchange are wanted, or cheap
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
     ) -> Outcome:
         """Compute every device's contribution as it arrives, leave outliers out, and combine."""
+        self.measures = measure or len(exchange.devices) <= CHEAP
         rows = self.server.rows(len(exchange.devices))
         arrived: dict[int, Contribution] = {}
         for upload in uploads:
@@ -297,18 +301,3 @@ def step_alone(server: ServerModel, round: int, contribution: Contribution) -> s
         return refused(contribution)
     server.running.update([contribution.statistics])
     return None
-
-
-def size_of(contribution: Contribution) -> Size:
-    """Return what tells an outlier."""
-    return Size(contribution.loss, contribution.length, contribution.finite)
-
-
-def nothing(upload: Upload) -> Reply:
-    """Return the reply to a device that is not in the loss: a zero gradient, and no step."""
-    return Reply(torch.zeros_like(upload.activations), step=False)
-
-
-def losses_of(contributions: Sequence[Contribution]) -> dict[int, float]:
-    """Return the devices' losses by device."""
-    return {c.device: c.loss for c in contributions}

@@ -12,10 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from gapsl.device.exchange import Exchange, Outcome, Upload
-from gapsl.methods.base import Parameters, losses_of
+from gapsl.methods.base import Parameters
+from gapsl.methods.contribution import Contribution, Halfway, losses_of
 from gapsl.methods.psl import Psl
 from gapsl.methods.robust import clipped
-from gapsl.methods.server_model import Contribution, Halfway
 
 Mean = Callable[[Sequence[int], Sequence[Tensor]], Tensor]  # devices, and a tensor of each
 ROUNDING = 1e-9  # 7 % of 100 rows are 7, not 7.000000000000001

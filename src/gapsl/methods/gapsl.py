@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gapsl.alignment import Alignment, Leader, align, identify_leader
 from gapsl.device.exchange import Outcome, Reply, Selection
-from gapsl.methods.base import Parallel, Parameters, losses_of, nothing
-from gapsl.methods.server_model import Contribution, Penalty, Regulariser
+from gapsl.methods.base import Parallel, Parameters
+from gapsl.methods.contribution import Contribution, Penalty, Regulariser, losses_of, nothing
 
 
 class GapslParameters(Parameters):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gapsl.alignment import pairwise_angles
 from gapsl.device.exchange import Outcome
-from gapsl.methods.base import Parallel, losses_of
-from gapsl.methods.server_model import Contribution
+from gapsl.methods.base import Parallel
+from gapsl.methods.contribution import Contribution, losses_of
 
 
 class Psl(Parallel):
@@ -22,7 +22,7 @@ class Psl(Parallel):
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Step on the reduced gradient and return each device its own."""
         everybody = [c.device for c in contributions]
-        angles = pairwise_angles(gradients)
+        angles = pairwise_angles(gradients) if self.measures else None
         self.update(round, self.reduce(gradients, contributions), contributions)
         replies = {c.device: self.reply(c.activation_gradient, c.device, everybody) for c in contributions}
         return Outcome(replies, losses_of(contributions), angles=angles)

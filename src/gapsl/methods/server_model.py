@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +15,10 @@ from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, fi
 from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
+from gapsl.methods.contribution import Contribution, Elsewhere, Halfway, Penalty, Regulariser
 from gapsl.models.half import Half, all_finite, length_of
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
-Penalty = Literal["exact", "finite", "none"]
 
 SAFE = 1e15  # no step of weights and a gradient below it overflows, whatever the optimizer keeps of them
 
@@ -27,88 +26,6 @@ SAFE = 1e15  # no step of weights and a gradient below it overflows, whatever th
 def cross_entropy(logits: Tensor, labels: Tensor, device: int) -> Tensor:
     """Return the mean cross-entropy of a device's batch."""
     return F.cross_entropy(logits, labels)
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What the server computed for one upload at the round's common weights."""
-
-    upload: Upload
-    loss: float  # L_i
-    gradient: Tensor  # g_i, flat
-    activation_gradient: Tensor  # d L_i / d a_i
-    statistics: Statistics
-    length: float  # |g_i| as it was computed, whatever a method adds to the gradient later
-    finite: bool  # whether loss, gradients and statistics are all numbers
-
-    @classmethod
-    def of(
-        cls,
-        upload: Upload,
-        loss: float,
-        gradient: Tensor,
-        activation_gradient: Tensor,
-        statistics: Statistics,
-    ) -> Contribution:
-        """Return a contribution with its length, and whether all of it is finite."""
-        length = length_of(gradient)
-        rest = (activation_gradient, *(tensor for pair in statistics for tensor in pair))
-        finite = math.isfinite(loss) and math.isfinite(length) and all_finite(*rest)
-        return cls(upload, loss, gradient, activation_gradient, statistics, length, finite)
-
-    @property
-    def device(self) -> int:
-        """The device this was computed for."""
-        return self.upload.device
-
-
-@dataclass(frozen=True)
-class Halfway:
-    """An upload run to the logits, whose way back has to wait for something else."""
-
-    upload: Upload
-    loss: float
-    last: Tensor  # d L_i / d logits
-    statistics: Statistics
-    logits: Tensor | None  # None: they are elsewhere
-    activations: Tensor  # the leaf that they were computed from
-
-    @property
-    def finite(self) -> bool:
-        """Whether what came in and what came out are all numbers."""
-        return math.isfinite(self.loss) and all_finite(self.activations.detach(), self.last)
-
-
-class Elsewhere(Protocol):
-    """Where passes are computed that are not computed here: beside the devices, in other processes."""
-
-    def contribution(self, passes: ServerModel, upload: Upload) -> Contribution | None:
-        """Return what was computed for an upload by a server-side model, if it was."""
-        ...
-
-    def halfway(self, passes: ServerModel, upload: Upload) -> Halfway | None:
-        """Return how an upload was run to the logits, if it was."""
-        ...
-
-    def backwards(
-        self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
-    ) -> list[Contribution]:
-        """Do what `ServerModel.backwards` does."""
-        ...
-
-    def regularise(
-        self, found: Sequence[Contribution], rows: Sequence[Tensor], leader: Tensor, how: Regulariser
-    ) -> list[Tensor | None]:
-        """Do what `ServerModel.regularise` does."""
-        ...
-
-
-@dataclass(frozen=True)
-class Regulariser:
-    """How GDA's regulariser is differentiated, and what its derivative is multiplied by."""
-
-    mode: Penalty
-    weight: float
 
 
 class ServerModel:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gapsl.common.streams import numpy_stream
 from gapsl.device.exchange import Exchange, Outcome, Upload
-from gapsl.methods.base import size_of
+from gapsl.methods.contribution import size_of
 from gapsl.methods.outliers import Size
 from gapsl.methods.sfl import Answers, ClientAveraging
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Parameters, Strategy, nothing, step_alone
+from gapsl.methods.base import Parameters, Strategy, step_alone
+from gapsl.methods.contribution import nothing
 
 
 class VanillaParameters(Parameters):

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Strategy
-from gapsl.methods.server_model import Contribution, Halfway, ServerModel
+from gapsl.methods.contribution import Contribution, Halfway
+from gapsl.methods.server_model import ServerModel
 from gapsl.models.half import Half
 
 

@@ -19,13 +19,14 @@ from gapsl.data.from_python import GivenData
 from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
-from gapsl.run.build import Parts, make_fleet, make_parts, make_training
+from gapsl.run.build import make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stretched
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
+from gapsl.run.local_fleet import make_fleet
 from gapsl.run.observers import Observer, check_observers, make_observers
-from gapsl.run.parts import Given
+from gapsl.run.parts import Given, Parts
 from gapsl.run.records import RunResult
 
 log = logging.getLogger("gapsl")

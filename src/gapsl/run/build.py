@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-import math
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,30 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
-from gapsl.data import Partition, Source, make_evaluation_transform
+from gapsl.data import Partition
 from gapsl.data.download import Progress
 from gapsl.device.build import (
-    Indices,
     arranged,
-    batched,
     compute_device,
-    make_device,
-    make_probes,
     take_partition,
 )
-from gapsl.device.device import Device
-from gapsl.device.exchange import DeviceInfo
-from gapsl.device.faults import Faults, make_faults
-from gapsl.device.graphs import MEGABYTE, GraphBudget, graph_bytes
+from gapsl.device.faults import make_faults
 from gapsl.device.model_info import describe_model
 from gapsl.fleets.base import Fleet, LabelPrivate
 from gapsl.fleets.base import Split as EvaluationSplit
-from gapsl.fleets.local import LocalFleet
-from gapsl.fleets.processes import ProcessFleet
 from gapsl.fleets.spread import SpreadFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
-from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
+from gapsl.methods.server_model import ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.cut import behead
 from gapsl.models.half import make_half
@@ -50,9 +36,10 @@ from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.options.losses import HeadLoss, check_loss
 from gapsl.run.config import INCIDENTAL, Config
 from gapsl.run.folder import RunFolder
+from gapsl.run.local_fleet import make_fleet, spreads, why_alone
 from gapsl.run.loop import Plan, Training, participants
 from gapsl.run.observers import Observer
-from gapsl.run.parts import Given, checked, take_model, take_source
+from gapsl.run.parts import Given, Parts, checked, take_model, take_source
 
 DEFAULT_EPOCHS = 20
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -68,28 +55,6 @@ def prepare(
     """Build a run whose devices are in this process, checking everything before the first round."""
     parts = make_parts(config, given, progress=progress)
     return make_training(parts, make_fleet(parts), observers=observers)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a run is made of besides its fleet, checked: devices can be built from it, or waited for."""
-
-    config: Config
-    source: Source
-    partition: Partition
-    owners: Sequence[Indices]  # the samples of each device
-    halves: Split  # at their start
-    total_rounds: int
-    where: torch.device
-    faults: Faults | None
-    loss: Loss
-    head: nn.Module | None = None  # the last layer, where devices have it
-    own_data: bool = False  # whether devices bring their data
-
-    def epoch(self, samples: int) -> int:
-        """Return how many rounds a pass over so many samples takes."""
-        present = participants(self.config.devices, self.config.participation)
-        return math.ceil(samples / (present * (self.config.batch_size - self.config.probes)))
 
 
 def make_parts(
@@ -116,6 +81,10 @@ def make_parts(
     checked(halves, config, source)
     halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
 
+    if config.evaluate_devices is not None and config.evaluate_devices > config.devices:
+        raise InputError(
+            f"evaluate_devices is {config.evaluate_devices}, but there are {config.devices} devices"
+        )
     check_loss(given.loss)
     circumstances = Circumstances(
         given.loss,
@@ -217,89 +186,6 @@ def undivided(config: Config) -> Partition:
         raise InputError("faults are for simulated devices; leave out faults")
     nothing = np.zeros(0, dtype=np.int64)
     return Partition((nothing,) * config.devices, nothing, None, "own", config.seed, 0)
-
-
-def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> LocalFleet:
-    """Return devices of this machine that all start from one model, each with its own data."""
-    config, source, partition = parts.config, parts.source, parts.partition
-    processes = 1 if kind is not None else processes_of(parts)
-    if kind is None:
-        kind = LocalFleet if processes == 1 else partial(ProcessFleet, processes)
-        if config.fleet == "ray" and why_alone(parts) is None:
-            from gapsl.fleets.ray import RayFleet
-
-            given = config.processes != "auto" and "processes" in config.model_fields_set
-            kind = partial(RayFleet, config.ray_address, processes if given else None)
-    graphs = graph_budget(parts, processes)
-    probes = make_probes(config, source)
-    devices: dict[int, Device] = {}
-    infos: dict[int, DeviceInfo] = {}
-    for id, indices in enumerate(parts.owners):
-        shift = partition.shift[id] if partition.shift is not None else None
-        devices[id], infos[id] = make_device(
-            id,
-            config,
-            source,
-            indices,
-            parts.halves.device,
-            parts.total_rounds,
-            parts.where,
-            probes=probes,
-            shift=shift,
-            faults=parts.faults,
-            head=parts.head,
-            graphs=graphs,
-        )
-    normal = make_evaluation_transform(source)
-
-    def test() -> Iterator[Tensor]:
-        return batched(source.test, np.arange(len(source.test)), normal)
-
-    def validation() -> Iterator[Tensor]:
-        return batched(source.train, partition.validation, normal)
-
-    own = len(parts.owners) == config.devices  # not one pool of everybody's data
-    return kind(devices, infos, {"test": test, "validation": validation}, counts_traffic=own)
-
-
-def graph_budget(parts: Parts, processes: int) -> GraphBudget:
-    """Return how many graphs each process may keep, of the size that one device's has."""
-    config, source = parts.config, parts.source
-    shape = (config.batch_size, *source.input_shape)
-    inputs = torch.zeros(shape, device=parts.where, dtype=next(parts.halves.device.parameters()).dtype)
-    each = graph_bytes(copy.deepcopy(parts.halves.device), inputs)
-    return GraphBudget(config.graph_memory * MEGABYTE // processes, each)
-
-
-def processes_of(parts: Parts) -> int:
-    """Return how many processes compute the devices; one, where they cannot be computed side by side."""
-    asked, devices = parts.config.processes, participants(parts.config.devices, parts.config.participation)
-    if asked != "auto" and asked > devices:
-        raise InputError(f"processes = {asked}, but a round has {devices} devices; use {devices} or fewer")
-    if parts.config.ray_address is not None and parts.config.fleet != "ray":
-        raise InputError("ray_address is for devices on a Ray cluster; set fleet = ray")
-    if asked == 1 or why_alone(parts) is not None:
-        return 1
-    return min(devices, len(os.sched_getaffinity(0))) if asked == "auto" else asked
-
-
-def spreads(config: Config) -> bool:
-    """Say whether devices are to be computed in more than this process."""
-    return config.processes != 1 or config.fleet != "local"
-
-
-def why_alone(parts: Parts) -> str | None:
-    """Say why devices cannot be computed side by side in several processes, if so."""
-    method = METHODS[parts.config.method]
-    if not method.side_by_side or method.in_turn or method.pooled:
-        return f"{parts.config.method} computes one device after another"
-    if parts.head is not None:
-        return "with labels = device the loss is not computed here"
-    if parts.where.type != "cpu":
-        return f"it computes on {parts.where.type}"
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return "this system cannot fork"
-    return None
 
 
 def run_identity(config: Config, fingerprint: str, partition: Partition) -> str:

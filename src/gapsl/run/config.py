@@ -53,8 +53,12 @@ class Config(OptionSettings):
         2048, ge=1, description="MB for graphs of devices that wait for replies; the rest is computed again"
     )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
+    evaluate_devices: int | None = Field(
+        None, ge=1, description="devices that are evaluated, drawn once by the seed; unset: all"
+    )
     angles: Literal["auto", "all", "off"] = Field(
-        "auto", description="where angles cost further passes: at evaluations, in every round, or never"
+        "auto",
+        description="angles that cost further passes, or of over 100 devices: at evaluations, always, never",
     )
     checkpoint_every: int = Field(20, ge=1, description="rounds between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept")

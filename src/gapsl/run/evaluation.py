@@ -109,6 +109,7 @@ def evaluate(
     proportions: Tensor,
     *,
     shared: Whose | None,
+    devices: Sequence[int] | None = None,
     measured: Callable[[int], None] = lambda devices: None,
 ) -> Measures:
     """Return all measures on an evaluation set; `measured` is told how many devices are done.
@@ -116,19 +117,21 @@ def evaluate(
     `proportions` (S, C) are the devices' own label proportions; `shared` says whose client-side model
     counts where the devices do not each have their own. Devices that are away are left out, and named. Where
     devices have test samples of their own, `local` is their accuracy on them, and if `labels` is empty, which
-    means that nobody else has any, all other measures are on them, too.
+    means that nobody else has any, all other measures are on them, too. With `devices`, only these are
+    evaluated where each has a client-side model of its own.
     """
+    devices = sorted(fleet.devices) if devices is None else devices
     heads = fleet if isinstance(fleet, LabelPrivate) and fleet.label_private else None
     tests = fleet if isinstance(fleet, OwnTests) and fleet.own_tests else None
     own: dict[int, Scored] = {}
     own_accuracy: dict[int, float] = {}
     if tests is not None and heads is not None:
-        counted = _own_counts(tests, sorted(fleet.devices), server)
+        counted = _own_counts(tests, devices, server)
         if not len(labels):
-            return _from_counts(counted, sorted(fleet.devices))
+            return _from_counts(counted, devices)
         own_accuracy = {device: share for device, share in counted.items() if share is not None}
     elif tests is not None:
-        own = _own_scores(tests, sorted(fleet.devices), server, shared)
+        own = _own_scores(tests, devices, server, shared)
         own_accuracy = {device: one.accuracy for device, one in own.items() if len(one.labels)}
     away: list[int] = []  # devices that are not waited for
     ensemble = merged = None
@@ -138,7 +141,7 @@ def evaluate(
             raise Unmeasured(NOBODY)
         if not any(len(one.labels) for one in own.values()):
             raise InputError(NO_TESTS)
-        away = sorted(fleet.devices.keys() - own.keys())
+        away = [device for device in devices if device not in own]
     elif shared is not None:
         one = scored(probabilities(server, fleet.evaluate(split, shared), len(labels)), labels)
         found = dict.fromkeys(range(len(proportions)), one)
@@ -146,10 +149,10 @@ def evaluate(
     else:
         given: dict[int, Tensor] = {}
         if isinstance(fleet, Beside):
-            for device, made in fleet.probabilities(split, len(labels)):
+            for device, made in fleet.probabilities(split, len(labels), devices):
                 given[device] = made
                 measured(len(given))
-        for done, device in enumerate(sorted(fleet.devices.keys() - given.keys())):
+        for done, device in enumerate([device for device in devices if device not in given]):
             measured(done)
             try:
                 finish = partial(heads.head_logits, device) if heads is not None else None
@@ -173,7 +176,7 @@ def evaluate(
     if tests is not None:
         local = sum(own_accuracy.values()) / len(own_accuracy) if own_accuracy else None
     else:
-        local = local_accuracy(by_class, proportions[list(tested)] if away else proportions)
+        local = local_accuracy(by_class, proportions[list(tested)])
     loss = losses[0] if shared is not None and len(labels) else sum(losses) / len(losses)
     classes = by_class.nanmean(dim=0) if own else by_class.mean(dim=0)
     return Measures(

@@ -192,6 +192,15 @@ class Training:
         drawn = random_subset(len(devices), count, config.seed, "participation", round=round)
         return tuple(devices[i] for i in drawn)
 
+    def evaluated(self) -> tuple[int, ...]:
+        """Return the devices that are evaluated, the same in all rounds."""
+        devices, config = sorted(self.fleet.devices), self.plan.config
+        count = min(config.evaluate_devices or len(devices), len(devices))
+        if count == len(devices):
+            return tuple(devices)
+        drawn = random_subset(len(devices), count, config.seed, "evaluated", round=0)
+        return tuple(devices[i] for i in drawn)
+
     def _watch(self, round: int, outcomes: Sequence[Outcome]) -> TrainingStopped | None:
         """Warn of outliers; return why to stop where they are no longer the exception."""
         dropped = self.fleet.dropped() if isinstance(self.fleet, DropOuts) else ()
@@ -215,6 +224,7 @@ class Training:
             plan.labels[split][:part],
             plan.proportions,
             shared=self.strategy.shared_client_model(),
+            devices=self.evaluated(),
             measured=lambda done: self._recorder.evaluating(done, len(self.fleet.devices)),
         )
         if round < plan.total_rounds:

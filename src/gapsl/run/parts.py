@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +12,16 @@ import torch
 from torch import nn
 
 from gapsl.common.errors import InputError
-from gapsl.data import Source, make_evaluation_transform
+from gapsl.data import Partition, Source, make_evaluation_transform
 from gapsl.data.download import Progress
 from gapsl.data.from_python import GivenData, as_source
-from gapsl.device.build import limited_to, load_data, named_model, normalised
+from gapsl.device.build import Indices, limited_to, load_data, named_model, normalised
+from gapsl.device.faults import Faults
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import CutReport, Split, check_cut, load_pretrained, split
 from gapsl.run.config import Config
+from gapsl.run.loop import participants
 
 GivenModel = nn.Module | Split
 
@@ -49,6 +52,28 @@ class Given:
                 f"{out} was started from Python with objects of its own; {call} it there: "
                 f"gapsl.{call}({str(out)!r}, {', '.join(missing)})"
             )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of besides its fleet, checked: devices can be built from it, or waited for."""
+
+    config: Config
+    source: Source
+    partition: Partition
+    owners: Sequence[Indices]  # the samples of each device
+    halves: Split  # at their start
+    total_rounds: int
+    where: torch.device
+    faults: Faults | None
+    loss: Loss
+    head: nn.Module | None = None  # the last layer, where devices have it
+    own_data: bool = False  # whether devices bring their data
+
+    def epoch(self, samples: int) -> int:
+        """Return how many rounds a pass over so many samples takes."""
+        present = participants(self.config.devices, self.config.participation)
+        return math.ceil(samples / (present * (self.config.batch_size - self.config.probes)))
 
 
 def take_source(config: Config, data: GivenData | None, progress: Progress | None = None) -> Source:

@@ -17,9 +17,10 @@ from gapsl.fleets.local import ReplayFleet
 from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.models import Split
 from gapsl.run.api import compose, displayed
-from gapsl.run.build import make_fleet, make_parts, make_training
+from gapsl.run.build import make_parts, make_training
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
+from gapsl.run.local_fleet import make_fleet
 from gapsl.run.observers import Observer
 from gapsl.run.parts import Given
 from gapsl.run.records import RunResult

@@ -31,10 +31,10 @@ from gapsl.network.server.service import Roster
 from gapsl.network.tls.credentials import check_address
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.run.api import compose
-from gapsl.run.build import Parts
 from gapsl.run.config import INCIDENTAL, Config, differing, merge, read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import check_observers
+from gapsl.run.parts import Parts
 
 RUN_NAME = re.compile("[0-9a-f]{32}")
 MUTUAL_TLS, PLAIN_TEXT = "mutual TLS", "plain text"

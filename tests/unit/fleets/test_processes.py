@@ -76,7 +76,7 @@ def test_graphs_that_are_computed_again_change_no_bit(name: str, monkeypatch: py
 
     run_again = Device._run_again
     monkeypatch.setattr(Device, "_run_again", one_graph)
-    monkeypatch.setattr("gapsl.run.build.graph_bytes", lambda *_: 2**20)
+    monkeypatch.setattr("gapsl.run.local_fleet.graph_bytes", lambda *_: 2**20)
     assert trained(**RUNS[name], graph_memory=2).final.weights_sha256 == kept
     assert again
     assert trained(**RUNS[name], graph_memory=2, processes=2).final.weights_sha256 == kept
@@ -85,6 +85,31 @@ def test_graphs_that_are_computed_again_change_no_bit(name: str, monkeypatch: py
 def test_a_budget_below_one_graph_is_refused() -> None:
     with pytest.raises(InputError, match=r"graph_memory is 1 MB, and the graph of one device takes \d+ MB"):
         trained(model="small", width=4, batch_size=64, graph_memory=1)
+
+
+def test_some_of_the_devices_are_evaluated_by_lot() -> None:
+    everybody, some = trained(), trained(evaluate_devices=2)
+    assert some.final.weights_sha256 == everybody.final.weights_sha256
+    assert len(some.final.device_accuracy) == 2
+    for device, accuracy in some.final.device_accuracy.items():
+        assert accuracy == everybody.final.device_accuracy[device]
+    spread = trained(evaluate_devices=2, processes=2)
+    assert spread.final.device_accuracy == some.final.device_accuracy
+    assert spread.final.local == some.final.local
+    with pytest.raises(InputError, match="evaluate_devices is 6, but there are 5 devices"):
+        trained(evaluate_devices=6)
+
+
+def test_angles_of_very_many_devices_are_measured_at_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapsl.methods.base.CHEAP", 4)
+    means: dict[int, float | None] = {}
+
+    class Angles(Observer):
+        def round(self, record: RoundRecord) -> None:
+            means[record.round] = record.angle_mean
+
+    trained(method="psl", observers=[Angles()])
+    assert [round for round, mean in means.items() if mean is not None] == [2, 4]
 
 
 class Watcher(Observer):

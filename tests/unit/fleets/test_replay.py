@@ -7,7 +7,8 @@ from quick import config_of, play_round, prepared
 
 from gapsl.fleets.base import FleetEvents
 from gapsl.fleets.local import ReplayFleet
-from gapsl.run.build import make_fleet, make_parts, make_training
+from gapsl.run.build import make_parts, make_training
+from gapsl.run.local_fleet import make_fleet
 
 WORDS = {
     "method": "sfl",

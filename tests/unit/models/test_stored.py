@@ -14,7 +14,8 @@ from torch import Tensor
 import gapsl
 from gapsl.common.errors import InputError
 from gapsl.run.api import compose
-from gapsl.run.build import make_fleet, make_parts
+from gapsl.run.build import make_parts
+from gapsl.run.local_fleet import make_fleet
 
 
 def started(tmp_path: Path, method: str = "psl", **settings: Any) -> dict[str, dict[str, Tensor]]:
