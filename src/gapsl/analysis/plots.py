@@ -25,6 +25,7 @@ KINDS = ("png", "svg", "pdf")
 MARKERS = "osD^vPX"  # of the first, second, ... curve of one method
 LEGEND = 34  # letters in a line of a legend
 ABREAST = 3  # panels in a row: more are too small to see anything in
+UNKNOWN = "0.85"  # grey of a cell that has no number: a device and itself, a class without samples
 SMALL = 9
 Matrix = NDArray[np.float64]
 
@@ -192,10 +193,10 @@ def angles_picture(groups: Sequence[Group], names: Sequence[str], about: str) ->
     for axes, (name, angles) in zip(panels, matrices.items(), strict=True):
         image = axes.imshow(angles, cmap="RdBu_r", vmin=90 - reach, vmax=90 + reach)
         axes.set_title(f"{name}\nmean {np.nanmean(angles):.0f}°", fontsize=SMALL)
-        axes.set(xlabel="device", ylabel="device")
         if len(angles) <= 10:
             axes.set_xticks(range(len(angles)))
             axes.set_yticks(range(len(angles)))
+    name_axes(panels, "device", "device")
     drawn.colorbar(image, ax=panels, label="angle between gradients (degrees)")
     drawn.suptitle(about, fontsize=SMALL + 1)
     return drawn
@@ -226,13 +227,14 @@ def confusion_picture(groups: Sequence[Group], names: Sequence[str], about: str)
     for axes, group in zip(panels, stored, strict=True):
         counts = group.confusion
         assert counts is not None
-        shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        samples = counts.sum(axis=1, keepdims=True)
+        shares = np.divide(100.0 * counts, samples, out=np.full(counts.shape, np.nan), where=samples > 0)
         image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
         axes.set_title(label(group, names), fontsize=SMALL)
-        axes.set(xlabel="predicted", ylabel="true")
         name_classes(axes, group.classes)
         if len(shares) <= 10:
-            write_cells(axes, shares.round().astype(int), most=100, size=5)
+            write_cells(axes, np.nan_to_num(shares).round().astype(int), most=100, size=5)
+    name_axes(panels, "predicted", "true")
     drawn.colorbar(image, ax=panels, label="% of the true class")
     drawn.suptitle(about, fontsize=SMALL + 1)
     return drawn
@@ -240,14 +242,29 @@ def confusion_picture(groups: Sequence[Group], names: Sequence[str], about: str)
 
 def grid(count: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many square panels, at most three abreast."""
-    columns = min(count, ABREAST)
+    columns = abreast(count)
     rows = -(-count // columns)
     drawn = figure(max(4.6, 1.2 + 2.9 * columns), 0.6 + 3.1 * rows)
     drawn.set_layout_engine("compressed")  # panels are square, whatever room there is
     panels = list(np.atleast_1d(drawn.subplots(rows, columns)).flat)
     for empty in panels[count:]:
         empty.remove()
+    for axes in panels[:count]:
+        axes.set_facecolor(UNKNOWN)  # seen where there is no number
     return drawn, panels[:count]
+
+
+def abreast(count: int) -> int:
+    """Return how many of so many panels are in a row; four are a square."""
+    return 2 if count == 4 else min(count, ABREAST)
+
+
+def name_axes(panels: Sequence[Axes], x: str, y: str) -> None:
+    """Name the axes of panels at the edges of their grid, so that no name runs into another panel."""
+    columns = abreast(len(panels))
+    for place, axes in enumerate(panels):
+        axes.set_xlabel(x if place + columns >= len(panels) else "")
+        axes.set_ylabel(y if place % columns == 0 else "")
 
 
 def name_classes(axes: Axes, classes: Sequence[str], *, rows: bool = True) -> None:

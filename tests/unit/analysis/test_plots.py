@@ -11,7 +11,7 @@ from made_results import result
 
 import gapsl
 from gapsl.analysis.looks import LOOKS, shade
-from gapsl.analysis.plots import course, curves, draw_runs, mean_angles
+from gapsl.analysis.plots import confusion_picture, course, curves, draw_runs, mean_angles
 from gapsl.analysis.runs import RunSummary, grouped, varying
 from gapsl.analysis.tables import title
 from gapsl.run.config import make_config
@@ -96,6 +96,17 @@ def test_pictures_are_files_of_the_kind_asked_for_and_the_same_each_time(tmp_pat
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
     assert all(content.startswith(start) for content in before.values())
+
+
+def test_panels_are_named_at_the_edges_and_a_class_without_samples_has_no_share() -> None:
+    groups = grouped(RunSummary.of(result(name, 0, 0.4)) for name in ("psl", "sfl", "gapsl", "epsl"))
+    panels = confusion_picture(groups, [], "").axes[:4]  # two rows of two
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
+        ("", "true"), ("", ""), ("predicted", "true"), ("predicted", ""),
+    ]  # fmt: skip
+    shares = panels[0].get_images()[0].get_array()
+    assert shares[:2].tolist() == [[80, 20, 0], [10, 90, 0]]
+    assert shares.mask[2].all(), "nothing is known of the third class"
 
 
 def test_what_cannot_be_drawn_is_said_and_no_error(tmp_path: Path) -> None:
