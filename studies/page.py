@@ -53,17 +53,17 @@ def introduction(records: Sequence[Record]) -> str:
     seeds = sorted({r["seed"] for r in records})
     commits = ", ".join(sorted({short(r["commit"]) for r in records}))
     error = 100 * math.sqrt(0.25 / HELD_OUT)  # at most: that of a half
-    return f"""# Keeping halves together: a study with a small net
+    return f"""# Keeping client-side models together: a study with a small net
 
 **This is a toy: a small net on small pictures, trained for minutes. Nothing about CIFAR-10 at scale follows
 from it.** It chose what to build; [results.md](results.md) says what that is worth.
 
 Written by `python -m studies.small_net --table` from `studies/results.jsonl`, where every number is from.
 
-Devices that train halves of their own drift apart when they see different classes. These runs compare
-remedies, one thing changed at a time, to choose what to build. They are small, their accuracies are those on
-validation pictures, and some settings were chosen by them. The methods are compared
-on test pictures that nothing here has seen.
+Devices that train client-side models of their own drift apart when they see different classes. These runs
+compare remedies, one thing changed at a time, to choose what to build. They are small, their accuracies are
+those on validation pictures, and some settings were chosen by them. The methods are compared on test pictures
+that nothing here has seen.
 
 - **Data**: {PICTURES:,} of CIFAR-10's training pictures, averaged to 16×16 pixels, {HELD_OUT:,} of them
   held out; {setting.devices} devices, partition `{setting.partition}`; batches of {setting.batch_size},
@@ -72,11 +72,11 @@ on test pictures that nothing here has seen.
 - **Training**: SGD with momentum {setting.momentum:g}, {setting.warm_up} rounds of warm-up, then a cosine;
   the server's learning rate is {setting.server_lr:g}. A device gets the gradient of its own loss.
 - **Measured** once, after the last round, on the held-out pictures: the accuracy of the devices on average
-  and of the worst of them; of an *ensemble*, which adds up what all halves make of a picture; and of one half
-  with their mean weights, *merged*. *Drift* is the distance of a half's weights from the start, relative to
-  their length there; *apart* that of the halves' activations from their mean, relative to it. The training
-  loss is the server's over the last tenth of the rounds: a plain, a balanced and a calibrated one do not
-  compare.
+  and of the worst of them; of an *ensemble*, which adds up what all make of a picture; and of one client-side
+  model with their mean weights, *merged*. *Drift* is the distance of a client-side model's weights from the
+  start, relative to their length there; *apart* that of activations from their mean, relative to it. The
+  training loss is the server's over the last tenth of the rounds: a plain, a balanced and a calibrated one
+  do not compare.
 - **Seeds**: {", ".join(map(str, seeds))}; a row says how many of them it has. They draw the partition, too.
   ± is the standard deviation over seeds; a difference is paired by seed, with its 95 % interval by
   Student's t where there are three, which decides whether a run is above or below its base; of twenty such

@@ -1,4 +1,4 @@
-"""Compare ways to keep devices' halves together under label skew, one thing changed at a time.
+"""Compare ways to keep client-side models together under label skew, one thing changed at a time.
 
     python -m studies.small_net --data-dir DIR              # all runs that are not stored yet
     python -m studies.small_net --data-dir DIR --only 'psl-*' frozen --seeds 0,1,2

@@ -1,4 +1,4 @@
-"""`gapsl model`: where a model can be cut, and what each half costs."""
+"""`gapsl model`: where a model can be cut, and what each side costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(
     patch: Annotated[int, typer.Option(min=1, help="Patch size (ViT).")] = 4,
     pretrained: Annotated[str | None, typer.Option(help="Weights to load: .safetensors or .pt.")] = None,
 ) -> None:
-    """Print both halves of a model: layers, parameters, FLOPs, and what crosses the cut."""
+    """Print both sides of a cut model: layers, parameters, FLOPs, and what crosses the cut."""
     if name is None:
         for known, entry in MODELS.items():
             output.print(f"[bold]{known}[/bold]  {entry.summary}", highlight=False, soft_wrap=True)

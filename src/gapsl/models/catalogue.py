@@ -94,7 +94,7 @@ def build_model(
     model = entry.build(classes=classes, input_shape=input_shape, **_accepted(name, entry.build, options))
     if isinstance(model, Split):
         if cut is not None:
-            raise InputError(f"{name} is built as two halves, so it has no cut to choose; leave the cut out")
+            raise InputError(f"{name} is built as two parts, so it has no cut to choose; leave the cut out")
         halves = model
     else:
         at = entry.default_cut if cut is None else cut

@@ -58,7 +58,7 @@ def split(module: nn.Module, at: int | str, sample: Tensor | None = None) -> Spl
     elif not is_chain(module):
         raise CutError(
             f"{type(module).__name__} is no nn.Sequential, so nothing says that its children run in order; "
-            "pass `sample`, a small batch of inputs, to have it tried, or give the two halves directly"
+            "pass `sample`, a small batch of inputs, to have it tried, or give the two parts directly"
         )
     return halves
 
@@ -80,8 +80,8 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
     lost = module.state_dict().keys() - halves.device.state_dict().keys() - halves.server.state_dict().keys()
     if lost:
         raise CutError(
-            f"{', '.join(sorted(lost))} would belong to neither half, because no child of the module holds "
-            "it; give the module a method `cut(at) -> Split`, or give the two halves directly"
+            f"{', '.join(sorted(lost))} would belong to neither part, because no child of the module holds "
+            "it; give the module a method `cut(at) -> Split`, or give the two parts directly"
         )
     return halves
 
@@ -143,7 +143,7 @@ def refuse_other_output(module: nn.Module, chained: nn.Module, sample: Tensor) -
     """Refuse a chain that does not compute what the module computes, in training as in evaluation."""
     fix = (
         "put all that its forward does into an nn.Sequential (nn.Flatten for a flatten or view, nn.ReLU for "
-        "a functional one), give it a method `cut(at) -> Split`, or give the two halves directly"
+        "a functional one), give it a method `cut(at) -> Split`, or give the two parts directly"
     )
     runs = {type(module).__name__: module, "the chain of its children": chained}
     for training in (False, True):

@@ -190,7 +190,7 @@ def refuse_activations(activations: object, batch_size: int) -> None:
         raise CutError(
             f"the client-side model turns a batch of {batch_size} into activations of shape "
             f"{shape(activations)}; the first dimension must be the batch, and more must follow it: cut "
-            "elsewhere, or transpose inside the half"
+            "elsewhere, or transpose inside the model"
         )
 
 

@@ -165,8 +165,8 @@ def _places(model: nn.Module | Split) -> dict[str, Tensor]:
     twice = device.keys() & server.keys()
     if twice:
         raise InputError(
-            f"both halves have a parameter named {_some(twice)}, so a file's names do not say whose they "
-            "are; load each half by itself: load_pretrained(split.device, ...), then (split.server, ...)"
+            f"both parts have a parameter named {_some(twice)}, so a file's names do not say whose they "
+            "are; load each part by itself: load_pretrained(split.device, ...), then (split.server, ...)"
         )
     return {**device, **server}
 
