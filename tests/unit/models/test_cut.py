@@ -172,13 +172,13 @@ def test_a_parameter_outside_the_children_is_refused_by_name() -> None:
             super().__init__(nn.Linear(4, 4), nn.Linear(4, 2))
             self.token = nn.Parameter(torch.zeros(4))
 
-    with pytest.raises(CutError, match="token would belong to neither half"):
+    with pytest.raises(CutError, match="token would belong to neither part"):
         split(Token(), 1)
 
 
 @pytest.mark.parametrize("module", [HiddenFlatten(), HiddenTanh(), HiddenDropout()])
 def test_a_module_that_is_no_chain_is_refused_on_a_sample(module: nn.Module) -> None:
-    with pytest.raises(CutError, match=r"nn\.Flatten .* or give the two halves directly"):
+    with pytest.raises(CutError, match=r"nn\.Flatten .* or give the two parts directly"):
         split(module, "features.0", SAMPLE)
 
 

@@ -173,7 +173,7 @@ def test_a_file_that_does_not_fit_is_refused_and_changes_nothing(
 
 def test_halves_that_use_a_name_twice_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "weights.pt", nn.Linear(2, 2).state_dict())
-    with pytest.raises(InputError, match="load each half by itself"):
+    with pytest.raises(InputError, match="load each part by itself"):
         load_pretrained(Split(nn.Linear(2, 2), nn.Linear(2, 2)), path)
 
 
