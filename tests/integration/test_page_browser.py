@@ -104,6 +104,19 @@ def test_live_updates_arrive_and_a_run_that_goes_back_is_followed(tmp_path: Path
         wait_until(lambda: shown_round(page) == 25, "25 rounds")
 
 
+def test_a_list_stays_open_while_news_arrive(tmp_path: Path, opened: Open) -> None:
+    runs = [made_run(tmp_path / name, rounds=20, devices=3) for name in ("a", "b")]
+    with served(*runs) as address:
+        page = opened(f"{address}#view=devices&run=0")
+        wait_until(lambda: shown_round(page) == 20, "20 rounds")
+        page.wait_for_selector(".viewport .device-row")
+        page.evaluate("window.before = [...document.querySelectorAll('select')]")
+        with (runs[0] / "records.jsonl").open("a") as file:
+            file.writelines(list(lines(26, 3, 100))[20:25])
+        wait_until(lambda: shown_round(page) == 25, "25 rounds")
+        assert page.evaluate("window.before.length === 2 && window.before.every((one) => one.isConnected)")
+
+
 def test_a_browser_comes_back_after_the_server_was_away(tmp_path: Path, opened: Open) -> None:
     run = made_run(tmp_path / "a", rounds=10, devices=3)
     with served(run) as address:

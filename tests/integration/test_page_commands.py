@@ -112,3 +112,26 @@ def test_the_page_beside_training_ends_with_it_however_it_ends(cli: Launcher, tm
     wait_until(lambda: answer(address, "api/overview")["runs"], "the run on its page")
     training.kill()
     wait_until(lambda: not Path(f"/proc/{page}").exists(), "the end of the page")
+
+
+@pytest.mark.slow  # a server and devices as processes
+def test_a_fleet_has_its_page_until_it_goes_down(cli: Launcher, tmp_path: Path) -> None:
+    settings = ["--set", "model=mlp", "--set", "rounds=1000000", "--out", str(tmp_path / "fleet")]
+    up = cli.run("fleet", "up", "--devices", "2", *settings, "--dashboard")
+    try:
+        assert up.code == 0, up.stderr
+        address = address_in(up.stdout)
+        assert address is not None
+
+        def connected() -> bool:
+            try:
+                return answer(address, "api/runs/0/fleet")["connected"] == [True, True]
+            except (OSError, AssertionError):  # it has not begun yet
+                return False
+
+        wait_until(connected, "both devices on the page")
+    finally:
+        down = cli.run("fleet", "down", "--out", tmp_path / "fleet")
+    assert "dashboard" in down.stdout
+    with pytest.raises(OSError, match="refused"):
+        ask(address, "api/overview")
