@@ -60,7 +60,7 @@ def lasting(value: Any) -> Any:
 def whole(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A reproduction that nothing disturbed."""
     place = Place(tmp_path_factory.mktemp("whole"))
-    ended = place.run(cli, "--workers", "2")
+    ended = place.run(cli)
     assert ended.code == 0, ended.stderr
     assert ended.stderr == ""
     lines = re.findall(

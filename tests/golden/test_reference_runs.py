@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -54,7 +55,12 @@ def expected_of(name: str) -> str:
     return hashes[name]
 
 
-@pytest.mark.parametrize("name", KILLED)
+def some(names: tuple[str, ...], few: int) -> list[Any]:
+    """Return names of runs, of which `make test` has time for a few."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (i >= few)) for i, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("name", some(KILLED, 3))
 def test_a_run_that_was_killed_is_resumed_to_the_same_weights(name: str, tmp_path: Path) -> None:
     expected, run = expected_of(name), tmp_path / "run"
     # Checkpoints are every two rounds: the round is in the records only.
@@ -65,7 +71,7 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_weights(name: str, tmp_pat
     assert golden.hash_of(run) == expected
 
 
-@pytest.mark.parametrize("name", NETWORKED)
+@pytest.mark.parametrize("name", some(NETWORKED, 2))
 def test_a_run_over_the_network_has_the_same_weights(name: str, tmp_path: Path) -> None:
     expected, settings = expected_of(name), RUNS[name]["settings"]
     file = tmp_path / "settings.yaml"

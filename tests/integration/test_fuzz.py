@@ -17,8 +17,8 @@ import gapsl
 from gapsl.analysis.settings import all_settings
 from gapsl.cli.main import COMMANDS, app, load
 
-FEW, MANY = 60, 1000
-FEW_FOLDERS, MANY_FOLDERS = 30, 200
+FEW, MANY = 40, 1000
+FEW_FOLDERS, MANY_FOLDERS = 20, 200
 
 SPOKEN = (
     "train",

@@ -60,6 +60,12 @@ FURTHER: dict[str, dict[str, Any]] = {
     "a validation split": {"method": "psl", "validation": 0.2},
 }
 
+# What the others have in them, or devices do not see.
+RARE = {
+    "penalty none", "recommended, normalised at the cut", "recommended, channels-last", "channels-last gapsl",
+    "AdamW, clipping, a schedule", "labels on the device",
+}  # fmt: skip
+
 
 def compare(words: dict[str, Any], folder: Path) -> None:
     """Train twice, and find no difference."""
@@ -89,12 +95,20 @@ def test_every_method_is_compared() -> None:
     assert METHODS_AND_SETTINGS.keys() == ours - {"central"}
 
 
-@pytest.mark.parametrize("method", METHODS_AND_SETTINGS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(method, marks=[pytest.mark.slow] * method.startswith("gapsl/"))
+        for method in METHODS_AND_SETTINGS
+    ],
+)
 def test_a_method_gives_the_same_weights_over_the_network(method: str, tmp_path: Path) -> None:
     compare({"method": method, **METHODS_AND_SETTINGS[method]}, tmp_path)
 
 
-@pytest.mark.parametrize("case", FURTHER)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in RARE)) for case in FURTHER]
+)
 def test_settings_give_the_same_weights_over_the_network(case: str, tmp_path: Path) -> None:
     compare(FURTHER[case], tmp_path)
 

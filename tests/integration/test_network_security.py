@@ -418,7 +418,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("closing", ["all", "fraction:0.6"])
+@pytest.mark.parametrize("closing", ["all", pytest.param("fraction:0.6", marks=pytest.mark.slow)])
 def test_a_device_that_turns_bad_in_a_round_is_refused_and_the_others_go_on(
     closing: str, tmp_path: Path
 ) -> None:

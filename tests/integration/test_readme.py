@@ -16,8 +16,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The same command on little data: later options win.
 SMALLER = {
     "train": "--dataset digits --model mlp --epochs 1 --set norm=none --set test_samples=100 --quiet",
-    "compare": "--model mlp --rounds 3 --quiet",
-    "fleet": "--devices 3 --set model=mlp --set rounds=3",
+    "compare": "--model mlp --rounds 3 --workers 1 --quiet",
+    "fleet": "--devices 2 --set model=mlp --set rounds=3",
 }
 
 

@@ -83,7 +83,11 @@ def test_traffic_is_that_of_psl(held):
     assert tied.fleet.traffic.received == plain.fleet.traffic.received
 
 
-@pytest.mark.parametrize("optimizer", [{"lr": 0.01}, {"name": "adamw", "lr": 0.001}], ids=str)
+@pytest.mark.parametrize(
+    "optimizer",
+    [{"lr": 0.01}, pytest.param({"name": "adamw", "lr": 0.001}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_halves_stay_together_under_label_skew(optimizer):
     settings = {**SKEWED, "device_optimizer": optimizer}
 

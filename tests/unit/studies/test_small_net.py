@@ -69,7 +69,13 @@ def test_the_catalogue_is_consistent():
     assert len(different) == len(CATALOGUE)
 
 
-@pytest.mark.parametrize("run", CATALOGUE, ids=lambda run: run.name)
+FIRST = {run.group: run for run in reversed(CATALOGUE)}.values()  # of each group
+
+
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=[pytest.mark.slow] * (run not in FIRST), id=run.name) for run in CATALOGUE],
+)
 def test_every_run_of_the_catalogue_runs(run, source):
     short = replace(run, pretrained=3) if run.pretrained else run
     found = train(short, source, seed=0, rounds=3, setting=TINY)
