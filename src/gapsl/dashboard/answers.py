@@ -69,7 +69,7 @@ def standing(run: WatchedRun) -> Answer:
             if newest
             else None,
             "reading": run.reading,
-            "trouble": run.trouble or run.full.damage,
+            "trouble": run.trouble,
             "served": run.network is not None,
             "angles": bool(index.measured),
         }

@@ -48,6 +48,7 @@ class RecordIndex:
         self.offset, self._last_line, self._file = 0, b"", -1
         self.size = 0  # of the file, when it was last looked at
         self.damage: str | None = None
+        self.caught_up = False  # there was nothing more to read
         self.lines = 0
         self.rounds = {name: array("d") for name in OF_ROUNDS}
         self.evaluations = {name: array("d") for name in (*AXES, *MEASURES)}
@@ -93,16 +94,18 @@ class RecordIndex:
         with self.lock:
             if rewound:
                 self._reset()
-            self._file, self.size = found.st_ino, found.st_size
+            self._file, self.size, self.caught_up = found.st_ino, found.st_size, False
         while self.damage is None and time.monotonic() < deadline:
             lines = list(whole_lines(file, self.offset, AT_ONCE))
             if not lines:
+                self.caught_up = True
                 break
             with self.lock:
                 for line in lines:
                     if not self._take(line):
                         break
             time.sleep(0.001)  # lets who looks in between
+        self.caught_up = self.caught_up or self.damage is not None
         return rewound or self.lines != before
 
     def _take(self, line: bytes) -> bool:

@@ -66,8 +66,10 @@ def gathered(watch: Watch) -> Answer:
 def page(found: Answer) -> str:
     """Return the report's HTML: no other file, no other host."""
     styles = [(STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uPlot.min.css", "style.css")]
-    library = (STATIC / "vendor/uPlot.iife.min.js").read_text(encoding="utf-8")
-    scripts = [library, joined_modules()]
+    library, licence = (
+        (STATIC / "vendor" / name).read_text(encoding="utf-8") for name in ("uPlot.iife.min.js", "LICENSE")
+    )
+    scripts = [f"/*\n{licence}*/\n{library}", joined_modules()]
     data = answers.as_text(found).replace("<", "\\u003c")  # nothing in it ends the script
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"

@@ -38,12 +38,14 @@ class WatchedRun:
         self.full = RecordIndex(folder.records_file)
         self.sketch: RecordIndex | None = None  # of a long file, until all of it is read
         self.final: FinalEvaluation | None = None
+        self.network: Network | None = None  # how it goes over the network, if it does
         self.trouble: str | None = None  # what of its files cannot be read
         self.state = "stopped"
         self.version = 0
         self._seen: tuple[object, ...] = ()
         self._classes: tuple[str, ...] = ()
-        self._result_time = 0
+        self._stamps: tuple[int, ...] = ()  # when its files were written that are read as a whole
+        self._damage: str | None = None
 
     @property
     def index(self) -> RecordIndex:
@@ -71,13 +73,6 @@ class WatchedRun:
         parent = self.folder.path.parent
         return parent if (parent / PROCESSES).exists() else None
 
-    @property
-    def network(self) -> Network | None:
-        """How it goes over the network, if it does."""
-        if not self.folder.network_file.exists():
-            return None
-        return make_network(read_yaml(self.folder.network_file))
-
     @cached_property
     def labels(self) -> tuple[Labels | None, str]:
         """Who has how many samples of each class, or why that is not known."""
@@ -94,46 +89,46 @@ class WatchedRun:
 
     def read_on(self, seconds: float = STEP) -> bool:
         """Look at its files; True if anything has changed."""
-        if self.full.offset == 0 and self.sketch is None:
-            self._sketch()
+        unreadable = None
         try:
+            if self.full.offset == 0 and self.sketch is None:
+                self._sketch()
             self.full.read_on(seconds)
         except OSError as error:
-            self.trouble = f"its records cannot be read: {error}"
-        if self.sketch is not None and self.full.offset >= self.sketch.size:
+            unreadable = f"its records cannot be read: {error}"
+        if self.full.caught_up:
             self.sketch = None
-        self._look_at_result()
+        self._look_at_files()
+        self.trouble = unreadable or self.full.damage or self._damage
         finished = self.folder.result_file.exists()
         self.state = "finished" if finished else "running" if is_locked(self.folder) else "stopped"
         read = (self.full.lines, self.full.offset) if self.sketch is None else time.monotonic() // NEWS
-        seen = (self.state, read, self.full.damage, self.trouble, self.final)
+        seen = (self.state, read, self.trouble, self._stamps)
         changed, self._seen = seen != self._seen, seen
         self.version += changed
         return changed
 
     def _sketch(self) -> None:
-        try:
-            if self.folder.records_file.stat().st_size > LONG:
-                self.sketch = sketch_of(self.folder.records_file, self.settings.get("evaluate_every"))
-        except OSError:  # no records yet
-            pass
+        path = self.folder.records_file
+        if path.exists() and path.stat().st_size > LONG:
+            self.sketch = sketch_of(path, self.settings.get("evaluate_every"))
 
-    def _look_at_result(self) -> None:
-        try:
-            written = self.folder.result_file.stat().st_mtime_ns
-        except OSError:
-            self.final, self._result_time = None, 0
+    def _look_at_files(self) -> None:
+        """Read settings and result again if they are new: a run finishes, and may be extended after that."""
+        files = (self.folder.config_file, self.folder.network_file, self.folder.result_file)
+        stamps = tuple(map(written, files))
+        if stamps == self._stamps:
             return
-        if written == self._result_time:
-            return
-        self._result_time = written
+        self._stamps, self._damage = stamps, None
         try:
+            self.settings = stored_settings(self.folder)
+            stored = read_yaml(self.folder.network_file) if self.folder.network_file.exists() else None
+            self.network = make_network(stored) if stored is not None else None
             result = self.folder.result()
-            self.settings = stored_settings(self.folder)  # an extension has changed them
-            self.final, self.trouble = (result.final, None) if result is not None else (None, None)
+            self.final = result.final if result is not None else None
             self._classes = result.classes if result is not None else ()
-        except InputError as error:
-            self.final, self.trouble = None, str(error)
+        except (InputError, OSError) as error:
+            self.final, self._damage = None, str(error)
 
     def summary(self) -> RunSummary:
         """Return what tables need of it."""
@@ -222,3 +217,11 @@ def inner(folder: Path) -> Path:
     """Return the folder of the run that `gapsl fleet up` has made in a folder, or the folder itself."""
     inside = folder / "run"
     return inside if RunFolder(inside).config_file.is_file() else folder
+
+
+def written(path: Path) -> int:
+    """Return when a file was written, 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
