@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "robust.md"
 
 METHODS = ("psl", "papsl")
 FAULTS = ("none", "flip:3", "labels:3", "permute:3", "noise:3", "scale:3")
-SEEDS = {"none": range(20), "clip": range(20), "median": range(5), "trimmed": range(5)}  # by robust step
+SEEDS = {"none": range(20), "clip": range(20), "median": range(2), "trimmed": range(2)}  # by robust step
 ADVISED = "clip"
 COMMON: dict[str, Any] = {
     "dataset": "digits", "model": "mlp", "devices": 10, "partition": "dirichlet:0.5", "batch_size": 16,
@@ -74,27 +74,38 @@ def stored() -> dict[Key, dict[str, Any]]:
 
 def table(found: Mapping[Key, Mapping[str, Any]], method: str) -> Iterator[str]:
     """Yield the lines of a method's table: honest devices' accuracy, a row per fault, and what is kept."""
-    yield f"| {method} | {' | '.join(SEEDS)} | `{ADVISED}` keeps |"
+    seeds = {robust: complete(found, method, robust) for robust in SEEDS}
+    heads = [f"{robust} ({len(own)} seeds)" for robust, own in seeds.items()]
+    yield f"| {method} | {' | '.join(heads)} | `{ADVISED}` keeps |"
     yield "| --- " * (len(SEEDS) + 2) + "|"
     for fault in FAULTS:
-        under = {
-            robust: [honest(found[method, fault, robust, seed]) for seed in seeds]
-            for robust, seeds in SEEDS.items()
+        means = {
+            robust: [honest(found[method, fault, robust, seed]) for seed in own]
+            for robust, own in seeds.items()
         }
-        faulty = [found[method, fault, "none", seed]["faulty"] for seed in SEEDS[ADVISED]]
-        clean = [honest(found[method, "none", "none", seed], out) for seed, out in enumerate(faulty)]
-        kept = [value / reference for value, reference in zip(under[ADVISED], clean, strict=True)]
-        yield f"| `{fault}` | {' | '.join(map(interval, under.values()))} | {interval(kept)} % |"
+        runs = [found[method, fault, ADVISED, seed] for seed in seeds[ADVISED]]
+        clean = [honest(found[method, "none", "none", run["seed"]], run["faulty"]) for run in runs]
+        kept = [value / reference for value, reference in zip(means[ADVISED], clean, strict=True)]
+        yield f"| `{fault}` | {' | '.join(map(interval, means.values()))} | {interval(kept)} % |"
+
+
+def complete(found: Mapping[Key, Mapping[str, Any]], method: str, robust: str) -> list[int]:
+    """Return the seeds with which a method was trained under every fault."""
+    return [seed for seed in SEEDS[robust] if all((method, fault, robust, seed) in found for fault in FAULTS)]
 
 
 def honest(run: Mapping[str, Any], out: Sequence[int] = ()) -> float:
     """Return the mean accuracy of a run's devices without the faulty and these; 0 if it stopped."""
     accuracy = run["accuracy"] or [0.0] * COMMON["devices"]
+    if isinstance(accuracy, float):  # of the honest devices together, as it was stored at first
+        return accuracy
     return float(mean(one for device, one in enumerate(accuracy) if device not in {*run["faulty"], *out}))
 
 
 def interval(values: list[float]) -> str:
-    """Write the mean over seeds in % and the half-width of its 95 % interval."""
+    """Write the mean over seeds in % and, from three on, the half-width of its 95 % interval."""
+    if len(values) < 3:
+        return f"{100 * mean(values):.1f}"
     width = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return f"{100 * mean(values):.1f} ± {100 * width:.1f}"
 

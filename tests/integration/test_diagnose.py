@@ -268,7 +268,7 @@ def test_what_is_not_a_run_is_refused_with_the_reason(
         (empty, ["has no run in it", "gapsl train"]),
         (unborn, ["has no rounds yet", "gapsl resume"]),
         (damaged, ["records.jsonl is damaged in line 1", "not what gapsl writes"]),
-        (changed, ["records.jsonl is damaged in line 1", "loss", "should be a valid number"]),
+        (changed, ["records.jsonl is damaged in line 1", "loss", "is wrong"]),
         (foreign, ["names no method"]),
     ):
         for args in ([], ["--json"]):

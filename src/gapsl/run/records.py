@@ -16,7 +16,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import plain
-from gapsl.common.settings import in_words
 from gapsl.device.exchange import ProbeRecord, Selection
 from gapsl.fleets.base import FleetEvents, Split
 from gapsl.run.records_v1 import upgrade_record, upgrade_result
@@ -249,7 +248,8 @@ def read(kind: type, values: Mapping[str, Any], upgrade: Upgrade) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise InputError(f"{where} is wrong ({in_words(first)})") from None
+        given = "it is missing" if first["type"] == "missing" else f"{first['input']!r:.60}"
+        raise InputError(f"{where} is wrong ({given})") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
