@@ -71,7 +71,7 @@ class ModelInfo(Settings):
         return DTYPES[self.precision]
 
     def build(self) -> Split:
-        """Return the two halves of a model that is known by name, with weights that mean nothing."""
+        """Return the two parts of a model that is known by name, with weights that mean nothing."""
         with torch.random.fork_rng(devices=[]):
             halves = build_model(
                 self.model,
@@ -86,7 +86,7 @@ class ModelInfo(Settings):
         return self.finished(halves)
 
     def finished(self, halves: Split) -> Split:
-        """Return halves in the precision of training, normalised at the cut if they were."""
+        """Return the parts in the precision of training, normalised at the cut if they were."""
         if self.cut_norm == "sample":
             halves = normalise_at_cut(halves)
         return Split(halves.device.to(self.dtype), halves.server.to(self.dtype))
@@ -104,7 +104,7 @@ class ModelInfo(Settings):
         return normalise(to_float(raw), self.mean, self.std).to(self.dtype)
 
     def fingerprint(self) -> str:
-        """Return what both halves of a model must agree on: how it is built, its inputs and its classes."""
+        """Return what both parts of a model must agree on: how it is built, its inputs and its classes."""
         values = self.model_dump(mode="json", include={*BUILT_BY, "classes", "input_shape"})
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

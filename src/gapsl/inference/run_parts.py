@@ -219,9 +219,9 @@ def newest_checkpoint(folder: RunFolder) -> Checkpoint:
 
 
 def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
-    """Return the weights of a run's newest checkpoint, with the model's own names, half by half.
+    """Return the weights of a run's newest checkpoint, with the model's own names, part by part.
 
-    The halves are "device-0000" and so on, and "server" (SFL v1: "server-0000" and so on, a copy a device).
+    The parts are "device-0000" and so on, and "server" (SFL v1: "server-0000" and so on, a copy a device).
     `gapsl.load` returns a model.
     """
     checkpoint = newest_checkpoint(RunFolder.open(Path(out).expanduser()))

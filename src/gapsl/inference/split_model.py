@@ -131,7 +131,7 @@ def blank_parts(
 
 
 def own_halves(info: ModelInfo, given: GivenModel) -> Split:
-    """Return the halves of a model that was given from Python."""
+    """Return the parts of a model that was given from Python."""
     found = copy.deepcopy(given)
     if isinstance(found, Split):
         return found

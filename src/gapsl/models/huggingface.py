@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gapsl.models.cut import CutError, Split, untouched
 
-HOW = "give a ViTForImageClassification or a model built like it, or the two halves as gapsl.Split"
+HOW = "give a ViTForImageClassification or a model built like it, or the two parts as gapsl.Split"
 
 
 class FirstBlocks(nn.Module):
@@ -41,7 +41,7 @@ class LastBlocks(nn.Module):
 def cut_transformer(model: nn.Module, at: int) -> Split:
     """Cut a transformer for image classification after its first `at` blocks; weights are the model's own.
 
-    Whether the halves compute what the model does is tried on a made-up batch.
+    Whether the parts compute what the model does is tried on a made-up batch.
     """
     backbone = getattr(model, str(getattr(model, "base_model_prefix", "")), None)
     inner = getattr(backbone, "encoder", backbone)
@@ -58,7 +58,9 @@ def cut_transformer(model: nn.Module, at: int) -> Split:
     halves = Split(FirstBlocks(embeddings, blocks[:at]), LastBlocks(blocks[at:], norm, head))
     size = config.image_size
     height, width = (size, size) if isinstance(size, int) else size
-    _refuse_other_logits(model, halves, torch.randn(2, config.num_channels, height, width))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, config.num_channels, height, width, generator=generator)
+    _refuse_other_logits(model, halves, images)
     return halves
 
 

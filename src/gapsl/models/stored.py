@@ -77,7 +77,7 @@ def sha256_of(path: Path) -> str:
 
 
 def weights_in(stored: Mapping[str, Tensor]) -> Weights:
-    """Return the weights of a stored half, without its optimizer's state."""
+    """Return the weights of a stored part, without its optimizer's state."""
     return {name.removeprefix("model."): value for name, value in stored.items() if name.startswith("model.")}
 
 
