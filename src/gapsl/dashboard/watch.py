@@ -34,7 +34,7 @@ class WatchedRun:
 
     def __init__(self, folder: RunFolder, number: int, data_dir: str | None = None) -> None:
         self.folder, self.number, self._data_dir = folder, number, data_dir
-        self.settings: Mapping[str, Any] = stored_settings(folder)
+        self.settings: Mapping[str, Any] = {}
         self.full = RecordIndex(folder.records_file)
         self.sketch: RecordIndex | None = None  # of a long file, until all of it is read
         self.final: FinalEvaluation | None = None
@@ -46,6 +46,7 @@ class WatchedRun:
         self._classes: tuple[str, ...] = ()
         self._stamps: tuple[int, ...] = ()  # when its files were written that are read as a whole
         self._damage: str | None = None
+        self._read_settings()
 
     @property
     def index(self) -> RecordIndex:
@@ -113,6 +114,11 @@ class WatchedRun:
         if path.exists() and path.stat().st_size > LONG:
             self.sketch = sketch_of(path, self.settings.get("evaluate_every"))
 
+    def _read_settings(self) -> None:
+        self.settings = stored_settings(self.folder)
+        stored = read_yaml(self.folder.network_file) if self.folder.network_file.exists() else None
+        self.network = make_network(stored) if stored is not None else None
+
     def _look_at_files(self) -> None:
         """Read settings and result again if they are new: a run finishes, and may be extended after that."""
         files = (self.folder.config_file, self.folder.network_file, self.folder.result_file)
@@ -121,9 +127,7 @@ class WatchedRun:
             return
         self._stamps, self._damage = stamps, None
         try:
-            self.settings = stored_settings(self.folder)
-            stored = read_yaml(self.folder.network_file) if self.folder.network_file.exists() else None
-            self.network = make_network(stored) if stored is not None else None
+            self._read_settings()
             result = self.folder.result()
             self.final = result.final if result is not None else None
             self._classes = result.classes if result is not None else ()
