@@ -91,7 +91,7 @@ export class Chart {
     this.legend.querySelectorAll("output").forEach((output, i) => {
       const { values } = named[i];
       let at = place ?? values.length - 1;
-      while (place === null && at > 0 && !known(values[at])) at -= 1;
+      while (at > 0 && !known(values[at])) at -= 1; // what is measured more rarely was so until then
       output.textContent = known(values[at]) ? this.text(values[at]) : "";
     });
   }
