@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import gapsl
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.fleets.ray import RayFleet
+from gapsl.fleets.ray import RayFleet, check_there
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord
 
@@ -108,14 +109,18 @@ def test_a_killed_actor_is_started_again_and_the_end_is_the_same(
     assert [said for said in killer.said if "the Ray actor of devices 2 to 3" in said]
 
 
-def test_an_address_that_nobody_answers_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*args: Any, **kwargs: Any) -> None:
-        raise ConnectionError("Failed to connect to GCS at address 127.0.0.1:9")
+def test_an_address_that_nobody_answers_is_an_outage() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Unavailable, match=r"no Ray cluster answers at 127.0.0.1:.*ray start --head"):
+            check_there(address)
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", unreachable)
-    with pytest.raises(Unavailable, match=r"no Ray cluster answers at 127.0.0.1:9.*ray start --head"):
-        trained(fleet="ray", ray_address="127.0.0.1:9")
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://here:10001", "here:port"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="a Ray cluster has an address like HOST:6379"):
+        check_there(address)
 
 
 def test_without_ray_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

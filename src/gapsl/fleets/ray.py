@@ -7,6 +7,7 @@ numpy arrays. The run's files are read and written here: hosts need no disk in c
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from gapsl.fleets.spread import SpreadFleet
 from gapsl.fleets.worker import Job, Worker
 
 PATIENCE = 60.0  # seconds that a cluster has to place an actor
+ANSWERS = 5.0  # seconds that it has to answer
 
 
 @dataclass(eq=False)
@@ -229,6 +231,7 @@ def connect(address: str | None, workers: int | None) -> bool:
         raise InputError("--fleet ray needs ray; install it with: pip install 'gapsl[ray]'") from None
     if ray.is_initialized():
         return False
+    check_there(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address is None:
@@ -236,8 +239,23 @@ def connect(address: str | None, workers: int | None) -> bool:
         else:
             ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise Unavailable(
-            f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}; "
-            "start one with: ray start --head"
-        ) from None
+        raise nobody_at(address, str(error).splitlines()[0]) from None
     return address is None
+
+
+def check_there(address: str | None) -> None:
+    """Refuse an address that nobody answers; Ray itself would try for many minutes."""
+    if address in (None, "auto", "local"):
+        return
+    host, _, port = str(address).rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise InputError(f"a Ray cluster has an address like HOST:6379, or is found by auto, not {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWERS).close()
+    except (OSError, OverflowError) as error:
+        raise nobody_at(address, str(error)) from None
+
+
+def nobody_at(address: str | None, why: str) -> Unavailable:
+    """Return what to raise where no cluster answers."""
+    return Unavailable(f"no Ray cluster answers at {address}: {why}; start one with: ray start --head")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
@@ -27,6 +27,13 @@ INCIDENTAL = {
 }  # fmt: skip
 
 
+def _processes(given: Any) -> Any:
+    """Read a number of processes."""
+    if given == "auto" or (str(given).isdecimal() and int(given) >= 1):
+        return given if given == "auto" else int(given)
+    raise ValueError("give a number of 1 or more, or auto")
+
+
 class Config(OptionSettings):
     """A run's settings. Sections named after methods (gapsl, epsl, sfl, ...) hold the methods' own."""
 
@@ -40,7 +47,7 @@ class Config(OptionSettings):
     )
     participation: float = Field(1.0, gt=0, le=1, description="share of the devices in each round")
     server_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="trains the server-side model")
-    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    processes: Annotated[int | Literal["auto"], BeforeValidator(_processes)] = Field(
         1, description="processes that compute devices side by side; `auto`: one per core"
     )
     fleet: Literal["local", "ray"] = Field(

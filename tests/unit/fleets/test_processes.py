@@ -211,7 +211,11 @@ def test_one_process_per_core_is_the_same_run_too() -> None:
 
 @pytest.mark.parametrize(
     ("processes", "message"),
-    [(0, "greater than or equal to 1"), (6, "a round has 5 devices; use 5 or fewer"), ("many", "auto")],
+    [
+        (0, "give a number of 1 or more, or auto"),
+        (6, "a round has 5 devices; use 5 or fewer"),
+        ("many", "or auto"),
+    ],
 )
 def test_a_number_of_processes_that_cannot_be_is_refused(processes: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
