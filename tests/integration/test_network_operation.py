@@ -41,10 +41,11 @@ class Up:
         return process.wait()
 
     def status(self) -> dict[str, list[str]]:
-        """Return what the status says: of each process its words, and the last line as 'run'."""
+        """Return what the status says: of each process its words, and how the run stands as 'run'."""
         ended = self.cli.run("fleet", "status", "--out", self.out)
         assert ended.code == 0, ended.stderr
-        rows = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]  # others are wrapped
+        left_out = (" ", "connected: ", "not connected: ")  # wrapped, or of the run
+        rows = [line for line in ended.stdout.splitlines() if not line.startswith(left_out)]
         title, *lines, last = [line.split() for line in rows]
         assert title == ["process", "pid", "state", "last", "message"]
         return {**{name: words for name, *words in lines}, "run": last}
@@ -93,7 +94,7 @@ def test_a_fleet_is_brought_up_looked_at_mended_and_taken_down(
 
         started = fleet.up()
         assert started.code == 0, started.stderr
-        assert f"gapsl with {devices} devices, server at localhost:" in started.stdout
+        assert f"gapsl with {devices} device{'s' * (devices > 1)}, server at localhost:" in started.stdout
         assert f"stop it: gapsl fleet down --out {fleet.out}" in started.stdout
         pids = is_up(fleet)
         assert {path.stem for path in (fleet.out / "logs").iterdir()} == fleet.processes

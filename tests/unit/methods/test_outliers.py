@@ -55,6 +55,8 @@ def test_a_cross_entropy_is_not_negative_other_losses_may_be():
     assert outliers(found, replace(USUAL, cross_entropy=True)) == {
         1: "its loss is -0.1, and no cross-entropy is negative"
     }
+    rounded = sizes((1.0, 1.0), (-1e-8, 1.0), (1.0, 1.0))
+    assert outliers(rounded, replace(USUAL, cross_entropy=True)) == {}, "as `gapsl diagnose` sees it"
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
