@@ -25,12 +25,12 @@ def dashboard(
         int | None, typer.Option(min=0, max=65535, help="Port; default: 8787, or any if that is taken.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 for everybody, who then need the token.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, with the token.")
     ] = "localhost",
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="GAPSL_DASHBOARD_TOKEN", help="What who looks must know; beyond localhost one is made."
+            envvar="GAPSL_DASHBOARD_TOKEN", help="Secret that visitors must give; made for you beyond localhost."
         ),
     ] = None,
     data_dir: running.DataDir = None,

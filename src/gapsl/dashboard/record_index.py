@@ -41,7 +41,7 @@ class RecordIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lock = threading.RLock()  # of who reads on against who looks
+        self.lock = threading.RLock()  # between the thread that reads on and those that answer
         self._reset()
 
     def _reset(self) -> None:
@@ -104,7 +104,7 @@ class RecordIndex:
                 for line in lines:
                     if not self._take(line):
                         break
-            time.sleep(0.001)  # lets who looks in between
+            time.sleep(0.001)  # so that answers are not kept waiting
         self.caught_up = self.caught_up or self.damage is not None
         return rewound or self.lines != before
 

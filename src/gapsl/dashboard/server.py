@@ -47,7 +47,7 @@ HEADERS = {
 
 
 def make_app(watch: Watch, *, host: str, token: str | None, over: Callable[[], bool]) -> ASGIApp:
-    """Return the application: it answers who calls this machine by a name of its own and knows the token.
+    """Return the application; the guard checks host names and the token.
 
     When it is `over`, streams end, so that nothing keeps the server from its end.
     """
