@@ -30,7 +30,8 @@ def dashboard(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="GAPSL_DASHBOARD_TOKEN", help="Secret that visitors must give; made for you beyond localhost."
+            envvar="GAPSL_DASHBOARD_TOKEN",
+            help="Secret that visitors must give; made for you beyond localhost.",
         ),
     ] = None,
     data_dir: running.DataDir = None,
