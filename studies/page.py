@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapsl_reproduction.report.numbers import ENOUGH, Values, minus, told
+from gapsl_reproduction.report.numbers import ENOUGH, minus, told
 from gapsl_reproduction.report.verdicts import State, above_zero
 
+from gapsl.analysis.statistics import Values
 from studies.runs import CATALOGUE, GROUPS, Group
 from studies.task import HELD_OUT, PICTURES, Setting
 

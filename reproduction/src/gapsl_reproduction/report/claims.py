@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from gapsl.analysis.statistics import Values, mean
 from gapsl_reproduction import paper
 from gapsl_reproduction.catalogue import FIVE, PAPER
 from gapsl_reproduction.report.frame import (
@@ -16,7 +17,7 @@ from gapsl_reproduction.report.frame import (
     line_name,
     over_devices,
 )
-from gapsl_reproduction.report.numbers import Values, mean, minus, rank_correlation, signed, told
+from gapsl_reproduction.report.numbers import minus, rank_correlation, signed, told
 from gapsl_reproduction.report.verdicts import Claim, Part, Parts, State, ahead, at_most, margin, within
 
 RIVALS = tuple(line for line in PAPER if line != "gapsl")

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from gapsl.analysis.statistics import Values, mean
 from gapsl.models import build_model
 from gapsl.run.config import Config, make_config
 from gapsl_reproduction.report.claims import PAPERS_LEAD
 from gapsl_reproduction.report.figures import ORDER
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.numbers import Values, listed, mean, minus, paragraphs, signed, table, told
+from gapsl_reproduction.report.numbers import listed, minus, paragraphs, signed, table, told
 from gapsl_reproduction.scales import Scale
 
 CENTRAL, EVEN, GAIN = 85.0, 80.0, 2.0  # the entry condition: at least, at least, at most

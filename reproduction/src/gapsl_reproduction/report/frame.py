@@ -12,11 +12,12 @@ from typing import Any
 import pandas as pd
 
 from gapsl.analysis.looks import LOOKS
+from gapsl.analysis.statistics import Values
 from gapsl.device.faults import make_faults
 from gapsl_reproduction.catalogue import EXPERIMENTS, LINES
 from gapsl_reproduction.plan import Planned, Results, planned
 from gapsl_reproduction.plan import trials as tuned
-from gapsl_reproduction.report.numbers import Values, minus
+from gapsl_reproduction.report.numbers import minus
 from gapsl_reproduction.scales import Scale
 from gapsl_reproduction.store import Result
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from scipy import stats
 
-Values = Mapping[int, float]  # by seed
+from gapsl.analysis.statistics import Values, deviation, mean
 
 ENOUGH = 3  # seeds that an interval is computed from
 LEVEL = 0.95
@@ -16,16 +16,6 @@ LEVEL = 0.95
 def minus(first: Values, second: Values) -> Values:
     """Return the differences for the seeds that both have."""
     return {seed: first[seed] - second[seed] for seed in sorted(set(first) & set(second))}
-
-
-def mean(values: Values) -> float | None:
-    """Return the mean over seeds, None if there are none."""
-    return statistics.fmean(values.values()) if values else None
-
-
-def deviation(values: Values) -> float | None:
-    """Return the sample standard deviation over seeds, None for fewer than two."""
-    return statistics.stdev(values.values()) if len(values) > 1 else None
 
 
 def interval(values: Values) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from gapsl.analysis.plots import figure
+from gapsl.analysis.statistics import mean
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.run.config import make_config
@@ -17,7 +18,7 @@ from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
 from gapsl_reproduction.report.findings import costs, entry, findings
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.numbers import bullets, mean, paragraphs, spread, table
+from gapsl_reproduction.report.numbers import bullets, paragraphs, spread, table
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
 
 APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gapsl.analysis.statistics import Values
 from gapsl_reproduction.report.frame import Evidence
-from gapsl_reproduction.report.numbers import ENOUGH, Values, interval, told
+from gapsl_reproduction.report.numbers import ENOUGH, interval, told
 
 # How verdicts follow, in words.
 RULE = (
