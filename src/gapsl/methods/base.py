@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from gapsl.alignment import mean_of_rows, pairwise_angles, sum_of_rows
 from gapsl.common.settings import Settings
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
-from gapsl.methods.contribution import Contribution, Halfway, losses_of, nothing, size_of
+from gapsl.methods.contribution import Contribution, Halfway, Measured, losses_of, nothing, size_of
 from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
 from gapsl.methods.robust import Robust, clipped, typical
 from gapsl.methods.server_model import ServerModel
@@ -52,19 +52,6 @@ class RunInfo:
     classes: int = 1
     robust: Robust = "none"
     robust_trim: float = 0.3
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Angles between the gradients of some devices."""
-
-    devices: Sequence[int]
-    angles: Tensor
-
-    def among(self, devices: Iterable[int]) -> Tensor:
-        """Return the angles between these devices alone, in ascending order."""
-        chosen = [self.devices.index(device) for device in sorted(devices)]
-        return self.angles[chosen][:, chosen]
 
 
 class Strategy(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -52,6 +52,19 @@ class Contribution:
     def device(self) -> int:
         """The device this was computed for."""
         return self.upload.device
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Angles between the gradients of some devices."""
+
+    devices: Sequence[int]
+    angles: Tensor
+
+    def among(self, devices: Iterable[int]) -> Tensor:
+        """Return the angles between these devices alone, in ascending order."""
+        chosen = [self.devices.index(device) for device in sorted(devices)]
+        return self.angles[chosen][:, chosen]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from gapsl.alignment import pairwise_angles
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
-from gapsl.methods.base import Measured, Parameters, RunInfo, Strategy, step_alone
-from gapsl.methods.contribution import Contribution, nothing
+from gapsl.methods.base import Parameters, RunInfo, Strategy, step_alone
+from gapsl.methods.contribution import Contribution, Measured, nothing
 from gapsl.methods.server_model import ServerModel
 from gapsl.models.half import Half, average, weights_of
 
