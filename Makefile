@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS := 1
 # Tests start many processes, each of which would compile all of gapsl.
 unexport PYTHONDONTWRITEBYTECODE
-# Three processes on two cores: many tests wait, for other processes and for time to pass. Where tests share
-# what takes long to make, one process has all of them.
-PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
+# Three processes on two cores: many tests wait, for other processes and for time to pass. Tests that stand
+# together stay together, so that what they share is made once.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
 

@@ -19,8 +19,6 @@ from processes import Command, Ended, Launcher, hold, release, rounds_done, stri
 WHAT = ("selection-ratio",)  # 4 trials of 3 rounds, and 4 runs of 6 at the rates that they choose
 SMOKE = SCALES["smoke"]
 
-pytestmark = pytest.mark.xdist_group("reproduce")  # `whole` takes long
-
 
 class Place:
     """Where a reproduction keeps its files."""

@@ -20,8 +20,6 @@ from gapsl.run.records import RunResult
 FINISHED, UNFINISHED = golden.FIXTURES / "finished", golden.FIXTURES / "unfinished"
 COMPARISON, NETWORK = golden.FIXTURES / "comparison", golden.FIXTURES / "network"
 
-pytestmark = pytest.mark.xdist_group("golden")
-
 MADE_ON = "7dbfef5dcb0e7483"  # the fingerprint of the arithmetic of the machine that made the files
 
 # Halves of the newest checkpoint, and a hash of all their names and numbers.

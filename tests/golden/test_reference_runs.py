@@ -19,8 +19,6 @@ import gapsl
 
 RUNS = golden.runs()
 
-pytestmark = pytest.mark.xdist_group("golden")  # which has its own processes to start others from
-
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_runs_have_the_recorded_weights(group: str) -> None:

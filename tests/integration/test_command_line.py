@@ -281,9 +281,6 @@ def test_output_into_a_pipe_that_closes_early_is_no_error(tmp_path: Path) -> Non
 # --- a comparison
 
 
-of_comparison = pytest.mark.xdist_group("comparison")
-
-
 @pytest.fixture(scope="module")
 def comparison(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder and the output of two methods on two seeds."""
@@ -295,7 +292,6 @@ def comparison(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return out, ended.stdout
 
 
-@of_comparison
 def test_a_comparison_gives_the_weights_of_single_runs(
     comparison: tuple[Path, str], undisturbed: Runs
 ) -> None:
@@ -308,7 +304,6 @@ def test_a_comparison_gives_the_weights_of_single_runs(
     assert weights_of(out / "psl-seed0") == weights_of(undisturbed("--method", "psl"))
 
 
-@of_comparison
 def test_a_comparison_differs_in_the_method_alone(comparison: tuple[Path, str]) -> None:
     out, _ = comparison
     for seed in (0, 1):
@@ -323,7 +318,6 @@ def test_a_comparison_differs_in_the_method_alone(comparison: tuple[Path, str]) 
     assert (out / "psl-seed0/partition.json").read_bytes() != (out / "psl-seed1/partition.json").read_bytes()
 
 
-@of_comparison
 def test_the_table_of_a_comparison_is_whole_and_plain(comparison: tuple[Path, str]) -> None:
     _, printed = comparison
     assert ESCAPE not in printed

@@ -15,7 +15,6 @@ from processes import wait_until
 from gapsl.dashboard.report import write_report
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
-pytestmark = pytest.mark.xdist_group("browser")  # one is enough
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 Open = Callable[..., Any]
 

@@ -20,9 +20,6 @@ MIXED = {
 }  # fmt: skip
 
 
-pytestmark = pytest.mark.xdist_group("resume")  # each run that is not stopped is trained once
-
-
 def settings_of(method):
     # Probes would be in the devices' batch statistics.
     return {**MIXED, "method": method, **({"norm": "group"} if method == "papsl" else {})}
