@@ -103,8 +103,10 @@ def test_news_come_when_records_do_and_again_to_who_comes_back(tmp_path: Path) -
         until_read(address, 22)
         assert next_event(news()), "who comes back is told at once"
         (run / "records.jsonl").write_text("".join(whole[:10]))  # a resume went back
+        wait_until(
+            lambda: answer(address, "api/overview")["runs"][0]["round"] == 10, "the page to go back, too"
+        )
         assert next_event(first)
-        assert answer(address, "api/overview")["runs"][0]["round"] == 10
 
 
 def test_only_who_reads_and_calls_this_machine_is_answered(tmp_path: Path) -> None:

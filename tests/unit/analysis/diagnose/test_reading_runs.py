@@ -77,6 +77,6 @@ def test_whose_the_client_side_models_are_follows_from_the_method(method: str, o
 
 
 def test_whose_the_client_side_models_are_in_a_method_of_ones_own_follows_from_what_they_predict() -> None:
-    run = healthy(method="mine")
+    run = healthy(method="not-registered-here")
     assert run.own_models
     assert not evaluated(run, lambda e: {"device_accuracy": dict.fromkeys(range(4), 0.5)}).own_models
