@@ -31,7 +31,7 @@ from gapsl.run.parts import Given
 COMMON: dict[str, Any] = {
     "model": "vgg16",
     "norm": "group",
-    "partition": "dirichlet:0.5",
+    "partition": "iid",
     "rounds": 10_000,
     "evaluate_every": 100_000,
     "angles": "off",
@@ -169,6 +169,7 @@ def many(options: argparse.Namespace) -> None:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("fork").Process(target=one_of_many, args=(words, theirs))
         process.start()
+        theirs.close()  # so that its end is noticed
         each, used = ours.recv()
         process.join()
         first = first or (each, used)
