@@ -39,7 +39,7 @@ class Layout:
     @staticmethod
     def write(tensor: Tensor, row: Tensor) -> Layout:
         """Copy a tensor into a row, in its own order."""
-        layout = Layout(tuple(tensor.shape), torch.empty_like(tensor, device="meta").stride())
+        layout = Layout(tuple(tensor.shape), dense_strides(tensor))
         layout.read(row).copy_(tensor)
         return layout
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
@@ -22,7 +21,7 @@ from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
 from gapsl.fleets.local import device_file
-from gapsl.fleets.memory import Answered, Computed
+from gapsl.fleets.memory import Answered, Computed, writable
 from gapsl.fleets.ray_actor import (
     Actor,
     Array,
@@ -88,9 +87,7 @@ class RayFleet(SpreadFleet[RayLink]):
         """Have the devices' states handed over, and write a file for each."""
         for link in self._links():
             for id, own in self._ask(link, "state").items():
-                write_tensors(
-                    folder / device_file(id), {n: torch.from_numpy(a.copy()) for n, a in own.items()}
-                )
+                write_tensors(folder / device_file(id), {name: writable(a) for name, a in own.items()})
         self._deaths = 0
 
     def finish(self) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import gapsl
-from gapsl.fleets.memory import Answered, Computed, Memory
+from gapsl.fleets.memory import Answered, Computed, Memory, writable
 from gapsl.fleets.worker import Worker
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Regulariser
@@ -91,7 +91,7 @@ class Actor:
     def put_state(self, stored: Mapping[int, Mapping[str, Array]]) -> None:
         """Restore what was stored."""
         for id, own in stored.items():
-            self.worker.devices[id].load({name: torch.from_numpy(a.copy()) for name, a in own.items()})
+            self.worker.devices[id].load({name: writable(a) for name, a in own.items()})
 
     def _server_models(self) -> list[nn.Module]:
         return server_models(self.worker.strategy, self.worker.devices)
