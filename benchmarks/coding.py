@@ -98,11 +98,11 @@ def main() -> None:
     print("| codec | tensor | bytes | with zstd | error | accuracy |\n| --- | --- | --- | --- | --- | --- |")
     for name, codec in CODECS.items():
         torch.manual_seed(0)
-        halves = gapsl.build_model("vgg16", **CUT)
+        model = gapsl.build_model("vgg16", **CUT)
         wires = Wires(codec)
         settings = {**SETTINGS, "rounds": options.rounds, "evaluate_every": options.rounds}
         result = gapsl.train(
-            model=Split(nn.Sequential(halves.device, wires), halves.server),
+            model=Split(nn.Sequential(model.device, wires), model.server),
             data_dir=options.data_dir,
             **settings,
         )

@@ -67,7 +67,7 @@ class Echo:
     id, where = 0, torch.device("cpu")
 
     def __init__(self) -> None:
-        self.half = SimpleNamespace(parameters=[torch.zeros(1)])
+        self.part = SimpleNamespace(parameters=[torch.zeros(1)])
         self._tensor, self._label = torch.randn(1, SIZE // 4), torch.zeros(1, dtype=torch.int64)
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:

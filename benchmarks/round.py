@@ -71,13 +71,13 @@ def bare(options: argparse.Namespace) -> Callable[[], None]:
     devices = list(run.fleet._devices.values())  # type: ignore[attr-defined]
     server = run.strategy.server_model()
     batches = [device.batches.draw(1) for device in devices]
-    halves = [Split(device.half.model, server) for device in devices]
+    models = [Split(device.part.model, server) for device in devices]
 
     def once() -> None:
-        for half, (inputs, labels) in zip(halves, batches, strict=True):
-            loss = F.cross_entropy(half.server(half.device(inputs)), labels)
+        for model, (inputs, labels) in zip(models, batches, strict=True):
+            loss = F.cross_entropy(model.server(model.device(inputs)), labels)
             loss.backward()  # type: ignore[no-untyped-call]
-            for parameter in (*half.device.parameters(), *half.server.parameters()):
+            for parameter in (*model.device.parameters(), *model.server.parameters()):
                 parameter.grad = None
 
     return once

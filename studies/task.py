@@ -46,7 +46,7 @@ def small_pictures(source: Source, count: int = PICTURES, held_out: int = HELD_O
 
 
 def build(classes: int, *, cut_norm: bool = False) -> tuple[nn.Sequential, nn.Sequential]:
-    """Return a device's half and the server's; group normalisation keeps the rows of a batch independent."""
+    """Return client-side and server-side model; group normalisation keeps a batch's rows independent."""
 
     def block(before: int, after: int) -> list[nn.Module]:
         convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)

@@ -16,7 +16,7 @@ from gapsl.data import Batches, Source, make_evaluation_transform, make_partitio
 from gapsl.data.probes import Probes
 from gapsl.data.transform import crop_flip
 from gapsl.device.probe_alignment import learn_and_align
-from gapsl.models.half import Half, average, weights_of
+from gapsl.models.part import ModelPart, average, weights_of
 from gapsl.options.probes import apart, leader_of, members_of, pulls, scores_of
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
@@ -47,7 +47,7 @@ class Passed(NamedTuple):
 
 
 class Training:
-    """The halves of a run, and a round after another."""
+    """The client-side models of a run, and a round after another."""
 
     def __init__(self, run: Run, source: Source, *, seed: int, rounds: int, setting: Setting) -> None:
         self.run, self.seed, self.rounds, self.setting = run, seed, rounds, setting
@@ -67,7 +67,7 @@ class Training:
             device_model, server_model = build(classes, cut_norm=run.cut_norm)
         if run.pretrained:
             self.pretrain(device_model, source)
-        first, server = self.half(device_model, run.device_lr), self.half(server_model, setting.server_lr)
+        first, server = self.part(device_model, run.device_lr), self.part(server_model, setting.server_lr)
         self.start = first.flat()
         self.devices = [first.copy() for _ in self.batches]
         self.servers = [server.copy() for _ in self.batches] if run.server_copies else [server]
@@ -83,7 +83,7 @@ class Training:
         """Return a batch normalised, shifted and mirrored."""
         return crop_flip(self.as_seen(raw), torch_stream(seed, "augment", device, round, turn))
 
-    def half(self, model: nn.Module, lr: float) -> Half:
+    def part(self, model: nn.Module, lr: float) -> ModelPart:
         """Return a model with SGD whose learning rate warms up and then follows a cosine."""
 
         def rate(round: int) -> float:
@@ -91,10 +91,10 @@ class Training:
             return lr * cosine * min(1, round / self.setting.warm_up)
 
         momentum = self.setting.momentum
-        return Half(model, lambda parameters: torch.optim.SGD(parameters, lr, momentum=momentum), rate)
+        return ModelPart(model, lambda parameters: torch.optim.SGD(parameters, lr, momentum=momentum), rate)
 
     def pretrain(self, model: nn.Sequential, source: Source) -> None:
-        """Let a half learn to tell by how many quarter turns drawn pictures are turned: nobody's data."""
+        """Let a part learn to tell by how many quarter turns drawn pictures are turned: nobody's data."""
         with global_stream(self.seed, "pretraining"):
             _, server = build(TURNS, cut_norm=self.run.cut_norm)
         drawn = Probes(source, seed=self.seed, per_batch=DRAWN)
@@ -126,8 +126,8 @@ class Training:
         common = [self.probes.of_round(round)] if self.probes is not None else []
         with torch.set_grad_enabled(moving):
             sent = [
-                half.model(torch.cat([pictures, *common]).contiguous(memory_format=FAST))
-                for half, (pictures, _) in zip(self.devices, drawn, strict=True)
+                part.model(torch.cat([pictures, *common]).contiguous(memory_format=FAST))
+                for part, (pictures, _) in zip(self.devices, drawn, strict=True)
             ]
         activations = [a.detach()[: self.setting.batch_size] for a in sent]
         replies = self.serve(round, activations, labels)
@@ -138,13 +138,13 @@ class Training:
         self.meet(round)
         self.follow()
 
-    def answered(self, half: Half, sent: Tensor, reply: Tensor, probes: Tensor | None = None) -> None:
-        """Give a half the gradients of its own rows; at the probes it is pulled, or solves for the way."""
+    def answered(self, part: ModelPart, sent: Tensor, reply: Tensor, probes: Tensor | None = None) -> None:
+        """Give a part the gradients of its own rows; at the probes it is pulled, or solves for the way."""
         ground = self.run.ground
         if ground is None or not ground.steps or probes is None:
             torch.autograd.backward(sent, reply)
         else:
-            learn_and_align(half, sent, reply, probes.contiguous(memory_format=FAST), ground.steps)
+            learn_and_align(part, sent, reply, probes.contiguous(memory_format=FAST), ground.steps)
 
     def serve(self, round: int, activations: Sequence[Tensor], labels: Tensor) -> dict[int, Tensor]:
         """Step on the server and return the devices' own gradients at the cut; who has none, skips."""
@@ -171,7 +171,7 @@ class Training:
         self.servers[0].step(round, verdict.on_server @ gradients / verdict.on_server.sum().clamp_min(TINY))
         return {i: each[i].returned * weight for i, weight in enumerate(verdict.replies.tolist()) if weight}
 
-    def passes(self, server: Half, activations: Tensor, labels: Tensor, owners: Tensor) -> Passed:
+    def passes(self, server: ModelPart, activations: Tensor, labels: Tensor, owners: Tensor) -> Passed:
         """Run forward and backward for rows that belong to these devices."""
         leaf = activations.detach().requires_grad_()
         logits = server.model(leaf)
@@ -187,7 +187,7 @@ class Training:
     def led(
         self, round: int, replies: dict[int, Tensor], sent: Sequence[Tensor], labels: Tensor
     ) -> dict[int, Tensor]:
-        """Return the replies with what holds the halves together, for all rows that were sent."""
+        """Return the replies with what holds the client-side models together, for all rows that were sent."""
         own = self.setting.batch_size
         if self.class_means is not None:
             towards = self.class_means.pulls([a.detach()[:own] for a in sent], labels)
@@ -208,40 +208,40 @@ class Training:
             return agreeing
         return random_subset(len(seen), len(agreeing), self.seed, "leaders", round=round)
 
-    def learn(self, round: int, half: Half) -> None:
+    def learn(self, round: int, part: ModelPart) -> None:
         """Take a device's step on the gradients it has."""
         if self.run.prox is not None:
-            for parameter, start in zip(half.parameters, half.views(self.start), strict=True):
+            for parameter, start in zip(part.parameters, part.views(self.start), strict=True):
                 assert parameter.grad is not None
                 parameter.grad.add_(parameter.detach() - start, alpha=self.run.prox)
-        half.step(round)
+        part.step(round)
 
     def meet(self, round: int) -> None:
-        """Average the halves if it is due, at the end in any case unless that is over."""
+        """Average the client-side models if it is due, at the end in any case unless that is over."""
         every = self.run.average_every
         due = every and (round % every == 0 or round == self.rounds)
         if due and round <= self.until(self.run.average_until):
             # SFL counts devices by their data; with one server, which does not, all count the same.
             weights = self.sizes if self.run.server_copies else [1.0] * len(self.devices)
-            merge([half.model for half in self.devices], weights)
+            merge([part.model for part in self.devices], weights)
             if self.run.server_copies:
-                merge([half.model for half in self.servers], weights)
+                merge([part.model for part in self.servers], weights)
 
     def follow(self) -> None:
-        """Let the time-averaged halves follow those that train."""
+        """Let the time-averaged client-side models follow those that train."""
         if self.run.ema is not None:
-            for slow, half in zip(self.smooth, self.devices, strict=True):
-                for mean, parameter in zip(slow.parameters, half.parameters, strict=True):
+            for slow, part in zip(self.smooth, self.devices, strict=True):
+                for mean, parameter in zip(slow.parameters, part.parameters, strict=True):
                     mean.data.lerp_(parameter.detach(), 1 - self.run.ema)
 
     def measures(self, source: Source) -> dict[str, float]:
-        """Return what the page shows, of the halves as they are now."""
-        halves, length = self.smooth or self.devices, self.start.norm()
+        """Return what the page shows, of the client-side models as they are now."""
+        parts, length = self.smooth or self.devices, self.start.norm()
         last = self.history[-max(1, len(self.history) // 10) :]
         return {
-            **evaluate([half.model for half in halves], self.servers[0].model, source),
+            **evaluate([part.model for part in parts], self.servers[0].model, source),
             "training_loss": sum(last) / len(last),
-            "drift": sum(float((half.flat() - self.start).norm() / length) for half in halves) / len(halves),
+            "drift": sum(float((part.flat() - self.start).norm() / length) for part in parts) / len(parts),
         }
 
 
@@ -278,9 +278,9 @@ def merge(models: Sequence[nn.Module], weights: Sequence[float]) -> None:
 
 @torch.no_grad()
 def evaluate(models: Sequence[nn.Module], server: nn.Module, source: Source) -> dict[str, float]:
-    """Return accuracies on the held-out pictures, and how far apart the halves are on some of them.
+    """Return accuracies on the held-out pictures, and how far apart the client-side models are on some.
 
-    `ensemble` adds up what all halves make of a picture, `merged` is one half with their mean weights.
+    `ensemble` adds up what all of them make of a picture, `merged` is one with their mean weights.
     """
     labels = source.test.labels
     pictures = make_evaluation_transform(source)(source.test.read(torch.arange(len(labels))))

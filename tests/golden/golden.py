@@ -219,7 +219,7 @@ def wait(happened: Callable[[], bool], process: Started) -> None:
         time.sleep(0.02)
 
 
-# --- over the network: a server, a process for all devices, and a parameter server where halves move
+# --- over the network: a server, a process for all devices, a parameter server where client-side models move
 
 
 def networked(
@@ -234,13 +234,13 @@ def networked(
 
     Whatever is in the folder is gone on with. Returns the server's exit code.
     """
-    run, state, halves = folder / "run", folder / "state", folder / "parameters"
-    for old in (run / "address", halves / "address"):
+    run, state, parts = folder / "run", folder / "state", folder / "parameters"
+    for old in (run / "address", parts / "address"):
         old.unlink(missing_ok=True)
     if parameters:
-        asked = ["--devices", str(devices), "--listen", "localhost:0", "--state", halves]
+        asked = ["--devices", str(devices), "--listen", "localhost:0", "--state", parts]
         with running("parameter-server", *asked) as process:
-            more = ["--parameter-server", said(halves / "address", process)]
+            more = ["--parameter-server", said(parts / "address", process)]
             return _served(run, state, [*arguments, *more], devices, rounds)
     return _served(run, state, arguments, devices, rounds)
 

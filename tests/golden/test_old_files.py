@@ -22,7 +22,7 @@ COMPARISON, NETWORK = golden.FIXTURES / "comparison", golden.FIXTURES / "network
 
 MADE_ON = "7dbfef5dcb0e7483"  # the fingerprint of the arithmetic of the machine that made the files
 
-# Halves of the newest checkpoint, and a hash of all their names and numbers.
+# Parts of the newest checkpoint, and a hash of all their names and numbers.
 WEIGHTS = {
     FINISHED: (
         ["device-0000", "device-0001", "device-0002", "server"],
@@ -44,9 +44,9 @@ WEIGHTS = {
 def test_weights_are_loaded(run: Path) -> None:
     weights = gapsl.trained(run)
     found = hashlib.sha256()
-    for half in sorted(weights):
-        for name, tensor in sorted(weights[half].items()):
-            found.update(f"{half} {name} {list(tensor.shape)} {tensor.dtype}".encode())
+    for part in sorted(weights):
+        for name, tensor in sorted(weights[part].items()):
+            found.update(f"{part} {name} {list(tensor.shape)} {tensor.dtype}".encode())
             found.update(tensor.contiguous().numpy().tobytes())
     assert (sorted(weights), found.hexdigest()) == WEIGHTS[run]
 

@@ -17,8 +17,8 @@ moment, so that it happens once however often the process is started again.
 | after-send | all of its activations are out | it has asked the first device, nobody has answered | |
 | before-apply | its gradient is here | the first activations are here | |
 | checkpoint | half of its file is written | devices have stored the round, its own folder is a draft | |
-| receiving | | | the first tensors of a half are here |
-| stored | | | a half is on disk, nobody knows |
+| receiving | | | the first tensors of a client-side model are here |
+| stored | | | a client-side model is on disk, nobody knows |
 | sending | | | the first tensors of a mean are out |
 
 A run in one process has two: `recorded`, a round is in its records and nothing was done since (a server has
@@ -346,7 +346,7 @@ def parameters_store(fault: Fault) -> None:
 def parameters_send(fault: Fault) -> None:
     sent = parameters.sent
 
-    def watching(half: Mapping[str, Any]) -> Iterator[Any]:
-        return slowly(sent(half), "sending", fault)
+    def watching(part: Mapping[str, Any]) -> Iterator[Any]:
+        return slowly(sent(part), "sending", fault)
 
     replace(parameters, "sent", watching)

@@ -69,8 +69,8 @@ class Fleet:
         self.names = [SERVER, *([PARAMETERS] if parameters else []), *self.joining]
         self.options = {"patience": 60, **options}
         if parameters:
-            self.halves, self.halves_port = folder / "halves", free_port()
-            self.options["parameter-server"] = f"localhost:{self.halves_port}"
+            self.parts, self.parameter_port = folder / "parameters", free_port()
+            self.options["parameter-server"] = f"localhost:{self.parameter_port}"
         self.processes: dict[str, Command] = {}
         self.environments: dict[str, dict[str, str]] = {}  # of processes for which something is arranged
         self.kills = 0
@@ -101,8 +101,8 @@ class Fleet:
                 *options,
             ]
         if name == PARAMETERS:
-            command = ["parameter-server", "--devices", str(len(self.devices)), "--state", str(self.halves)]
-            return [*command, "--listen", f"localhost:{self.halves_port}"]
+            command = ["parameter-server", "--devices", str(len(self.devices)), "--state", str(self.parts)]
+            return [*command, "--listen", f"localhost:{self.parameter_port}"]
         names = [word for one in name.split(",") for word in ("--name", one)]
         return ["join", "--server", f"localhost:{self.port}", *names, "--state", str(self.state)]
 

@@ -111,7 +111,7 @@ class Liar:
     def _scored(self, asked: wire.Evaluate) -> Iterable[wire.FromDevice | memoryview]:
         inputs, _ = self._data.inputs(asked.set, asked.batch)
         with COMPUTING, torch.no_grad():
-            activations = self._device.half.model.eval()(inputs)
+            activations = self._device.part.model.eval()(inputs)
         header, payload = describe(activations, self._welcome.activations, self._welcome.compression)
         return framed(wire.FromDevice(scored=wire.Scored(batch=asked.batch, activations=header)), payload)
 

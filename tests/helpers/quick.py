@@ -73,8 +73,8 @@ class Uncut:
         partition = take_partition(config, source, None)
         dtype = torch.float64 if config.precision == "float64" else torch.float32
         self.dtype = dtype
-        halves = take_model(config, source, None)
-        self.device, self.server = halves.device.to(dtype), halves.server.to(dtype)
+        model = take_model(config, source, None)
+        self.device, self.server = model.device.to(dtype), model.server.to(dtype)
         self.model = nn.Sequential(self.device, self.server).train()
         owners = [np.sort(np.concatenate(partition.devices))] if pooled else partition.devices
         self.batches = [

@@ -1,4 +1,4 @@
-"""Small worlds to run a method's round in: server halves, uploads, and gradients of one's choice."""
+"""Small worlds to run a method's round in: server parts, uploads, and gradients of one's choice."""
 
 import copy
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from gapsl.methods import METHODS, DeviceInfo, Exchange, RunInfo, ServerModel, Upload
 from gapsl.methods.server_model import cross_entropy
-from gapsl.models.half import Half
+from gapsl.models.part import ModelPart
 from gapsl.models.vit import Size, ViT
 
 CLASSES = 3
@@ -36,7 +36,7 @@ def attention(dropout=0.0):
     return ViT(Size(8, 3, 2), CLASSES, (1, 4, 4), 2, dropout).cut(1).server
 
 
-# name: how to build the server's half, and the shape of one sample's activations
+# name: how to build the server's part, and the shape of one sample's activations
 SERVERS = {
     "tanh": (mlp, (5,)),
     "convolution-softplus": (lambda: convolution(nn.Softplus()), (2, 4, 4)),
@@ -93,7 +93,7 @@ def method(
 ):
     """A method over a copy of the model; plain SGD of rate 1, so a step is the gradient itself."""
     strategy = METHODS[name]
-    half = Half(copy.deepcopy(model), optimizer or sgd(lr), lambda round: lr)
+    part = ModelPart(copy.deepcopy(model), optimizer or sgd(lr), lambda round: lr)
     samples = samples or [10 + 7 * device for device in range(devices)]
     infos = {device: DeviceInfo(count, (count, 0, 0), 2) for device, count in enumerate(samples)}
     run = RunInfo(
@@ -109,7 +109,7 @@ def method(
         robust=robust,
         robust_trim=robust_trim,
     )
-    return strategy(ServerModel(half, seed=seed, loss=loss), run)
+    return strategy(ServerModel(part, seed=seed, loss=loss), run)
 
 
 def play(strategy, uploads, *, round=1, measure=False):
@@ -123,12 +123,12 @@ def flat(model):
 
 def weights(strategy):
     """All that trains on the server, in one vector: a copy."""
-    return torch.cat([flat(half.model) for half in strategy.halves().values()])
+    return torch.cat([flat(part.model) for part in strategy.parts().values()])
 
 
 def buffers(strategy):
     return torch.cat(
-        [b.detach().double().flatten() for half in strategy.halves().values() for b in half.model.buffers()]
+        [b.detach().double().flatten() for part in strategy.parts().values() for b in part.model.buffers()]
         or [torch.zeros(0)]
     )
 

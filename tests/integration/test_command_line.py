@@ -142,8 +142,8 @@ def test_the_presets_are_the_papers_settings() -> None:
         "sum",
     )
     assert (vgg["device_optimizer"]["lr"], vgg["server_optimizer"]["lr"]) == (0.005, 0.01)
-    for half in (vgg["device_optimizer"], vgg["server_optimizer"]):
-        assert (half["name"], half["momentum"], half["weight_decay"]) == ("sgd", 0.9, 0)
+    for part in (vgg["device_optimizer"], vgg["server_optimizer"]):
+        assert (part["name"], part["momentum"], part["weight_decay"]) == ("sgd", 0.9, 0)
     assert (vgg["gapsl"]["k_min"], vgg["gapsl"]["k_max"], vgg["gapsl"]["lambda"]) == (0.2, 0.8, 5e-4)
 
     vit = compose(preset_name="paper-cifar100-vit").resolved()
@@ -178,7 +178,7 @@ def test_methods_lists_every_method_with_its_parameters(cli: Launcher) -> None:
         assert f"    {name} " in ended.stdout
 
 
-def test_model_lists_models_and_prints_both_halves_of_one(cli: Launcher) -> None:
+def test_model_lists_models_and_prints_both_parts_of_one(cli: Launcher) -> None:
     ended = cli.run("model")
     assert ended.code == 0
     for name in ("vgg16", "vit-base", "small", "mlp"):

@@ -80,10 +80,10 @@ def test_an_own_sequential_with_a_cut_learns_own_data_and_is_left_as_it_was() ->
     assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
 
 
-def test_two_halves_are_the_same_as_the_model_they_are_of() -> None:
+def test_two_parts_are_the_same_as_the_model_they_are_of() -> None:
     whole = model()
-    halves = gapsl.Split(nn.Sequential(whole[0], whole[1], whole[2]), nn.Sequential(whole[3], whole[4]))
-    ours = gapsl.train(model=halves, dataset=datasets(), **SMALL)
+    parts = gapsl.Split(nn.Sequential(whole[0], whole[1], whole[2]), nn.Sequential(whole[3], whole[4]))
+    ours = gapsl.train(model=parts, dataset=datasets(), **SMALL)
     assert ours is not None
     assert ours.final.device_accuracy == trained().final.device_accuracy
 
@@ -122,7 +122,7 @@ def test_a_method_is_one_class_and_one_call() -> None:
 
         def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
             loudest = int(gradients.norm(dim=1).argmax())
-            self.server.half.step(round, gradients[loudest].clone())
+            self.server.part.step(round, gradients[loudest].clone())
             alone = contributions[loudest].device
             replies = {c.device: self.reply(c.activation_gradient, c.device, [alone]) for c in contributions}
             losses = {c.device: c.loss for c in contributions}

@@ -93,9 +93,7 @@ def test_a_server_without_any_data_measures_on_the_devices_own(folders: Path, tm
     assert diagnose(run), "and it can be diagnosed"
 
 
-def test_methods_that_share_halves_test_them_on_the_devices_own_samples(
-    folders: Path, tmp_path: Path
-) -> None:
+def test_methods_that_share_parts_test_them_on_the_devices_own_samples(folders: Path, tmp_path: Path) -> None:
     config = compose(words={**OWN, "dataset": DESCRIBED, "method": "vanilla", "rounds": 4})
     devices = bringing(folders, tmp_path / "state")
     with parameter_server(tmp_path / "parameters", 3) as address:

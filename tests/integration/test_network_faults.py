@@ -17,8 +17,8 @@ from processes import Launcher, records_of, rounds_done, wait_until, weights_of
 
 DEVICE = "device-1"
 FAULTS = ("kill", "cut", "stall")
-# Of each place: its moments, and the round they are in. Checkpoints are of rounds 5 and 10; halves are
-# averaged after rounds 3, 6, 9 and 12.
+# Of each place: its moments, and the round they are in. Checkpoints are of rounds 5 and 10;
+# client-side models are averaged after rounds 3, 6, 9 and 12.
 MOMENTS = {
     DEVICE: {"before-send": 7, "mid-chunk": 7, "after-send": 7, "before-apply": 7, "checkpoint": 10},
     SERVER: {"before-send": 7, "mid-chunk": 7, "after-send": 7, "before-apply": 7, "checkpoint": 10},

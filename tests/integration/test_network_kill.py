@@ -37,7 +37,9 @@ def ends_as_undisturbed(fleet: Fleet) -> None:
 def test_killed_at_their_worst_moments_all_end_with_the_same_weights(cli: Launcher, tmp_path: Path) -> None:
     with Fleet(cli, tmp_path, {"method": "gapsl"}) as fleet:
         fleet.start(SERVER, "device-0")
-        fleet.until(lambda: "welcome" in fleet.processes["device-0"].stderr, "device-0 builds its half")
+        fleet.until(
+            lambda: "welcome" in fleet.processes["device-0"].stderr, "device-0 builds its client-side model"
+        )
         fleet.kill_and_start("device-0")
         fleet.until(lambda: "connected" in fleet.server.stderr, "the server waits for the others")
         fleet.arrange(SERVER, "kill@recorded:round=3")  # there is no checkpoint but the start
@@ -65,7 +67,7 @@ def test_a_server_that_is_killed_between_its_last_round_and_its_result_ends_with
         assert weights_of(fleet.run) == fleet.undisturbed()
 
 
-def test_killed_while_halves_are_averaged_the_run_ends_with_the_same_weights(
+def test_killed_while_parts_are_averaged_the_run_ends_with_the_same_weights(
     cli: Launcher, tmp_path: Path
 ) -> None:
     words = {"method": "sfl", "sfl": {"interval": 3}}
@@ -89,7 +91,7 @@ def test_killed_while_halves_are_averaged_the_run_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_killed_while_a_half_is_handed_over_the_run_ends_with_the_same_weights(
+def test_killed_while_a_part_is_handed_over_the_run_ends_with_the_same_weights(
     cli: Launcher, tmp_path: Path
 ) -> None:
     words = {"method": "vanilla", "vanilla": {"turn": "batch"}, "rounds": 10}

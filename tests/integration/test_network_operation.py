@@ -172,13 +172,13 @@ def test_a_parameter_server_that_was_killed_is_started_where_it_was(cli: Launche
         assert "started parameter-server; the others were running" in mended.stdout
         assert address.read_text() == before
         done = rounds_done(fleet.run)
-        wait_until(lambda: rounds_done(fleet.run) > done + 3, "means of halves", deadline=120)
+        wait_until(lambda: rounds_done(fleet.run) > done + 3, "means of client-side models", deadline=120)
 
 
 def test_a_start_that_failed_does_not_lose_where_a_server_was(tmp_path: Path) -> None:
     """Those who run go on calling it there."""
     processes, address = Processes(tmp_path), tmp_path / "address"
-    command = ["parameter-server", "--devices", "1", "--state", str(tmp_path / "halves")]
+    command = ["parameter-server", "--devices", "1", "--state", str(tmp_path / "parameters")]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = f"127.0.0.1:{taken.getsockname()[1]}"
         address.write_text(before)

@@ -24,7 +24,7 @@ TOLD: dict[str, dict[str, Any]] = {
 }
 # Every other method is a process of its own, too, in one of the orders.
 REST = sorted(set(METHODS) - {words["method"] for words in TOLD.values()} - {"central"})
-MOVING = ("sfl", "sfl-v2", "vanilla")  # halves, through a parameter server
+MOVING = ("sfl", "sfl-v2", "vanilla")  # client-side models, through a parameter server
 ORDERS = ("devices first", "server last but one", "chance 1", "chance 2")
 SHORT = {("gapsl", "devices first"), ("sfl", "chance 1")}
 SAME = ("weights_sha256", "device_mean", "ensemble", "local", "merged", "bytes_sent", "bytes_received")

@@ -133,7 +133,7 @@ def test_strangers_are_turned_away_for_a_reason_and_the_run_ends_as_without_them
     authority.issue("lost")
     lost = guarded.device("lost")
     authority.revoke("lost")
-    with parameter_server(tmp_path / "halves", 3, **guarded.parameters()) as address:
+    with parameter_server(tmp_path / "parameters", 3, **guarded.parameters()) as address:
         served = Served(config, tmp_path, network={"parameter_server": address}, **guarded.serving)
         guarded.devices.start(served.port, "device-0", "device-1")
         wait_until(lambda: "device-0 connected" in served.said, "device-0 is there")
@@ -315,7 +315,7 @@ def share_bad_frames(cli: Launcher, tmp_path: Path, how: settings) -> None:
     with Fleet(cli, tmp_path, words, parameters=True) as fleet:
         holder = fleet.start(PARAMETERS)
         wait_until(lambda: "parameter server on" in holder.stderr, "the parameter server listens")
-        with channel_to(fleet.halves_port) as channel:
+        with channel_to(fleet.parameter_port) as channel:
 
             @how
             @given(st.lists(HOLDER_FRAMES, min_size=1, max_size=4))
@@ -332,7 +332,7 @@ def share_bad_frames(cli: Launcher, tmp_path: Path, how: settings) -> None:
         fleet.finish()
         assert weights_of(fleet.run) == fleet.undisturbed()
     assert_flat(taken)
-    assert before == {"run.yaml", "served.yaml", "halves"}, "no name has led anywhere else"
+    assert before == {"run.yaml", "served.yaml", "parameters"}, "no name has led anywhere else"
 
 
 def test_bad_frames_do_not_harm_the_parameter_server(cli: Launcher, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gapsl.cli.join import join
 from gapsl.common.errors import InputError
-from gapsl.models.half import average
+from gapsl.models.part import average
 from gapsl.network import serving
 from gapsl.network.device.join import credentials_at
 from gapsl.network.parameter_server import client as parameter_client
@@ -38,15 +38,15 @@ from gapsl.run.api import compose
 EQUAL = {0: 1.0, 1: 1.0, 2: 1.0}
 ELSEWHERE = "192.0.2.1:7444"  # an address that nobody has
 
-Half = dict[str, Tensor]
+Weights = dict[str, Tensor]
 
 
-def half(seed: int, width: int = 4) -> Half:
+def part(seed: int, width: int = 4) -> Weights:
     generator = torch.Generator().manual_seed(seed)
     return {"conv.weight": torch.randn(width, 3, generator=generator), "norm.count": torch.tensor(seed)}
 
 
-def assert_same(found: Any, expected: Half) -> None:
+def assert_same(found: Any, expected: Weights) -> None:
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor)
@@ -63,9 +63,9 @@ class Place:
         return int(self.address.rpartition(":")[2])
 
     def visit(
-        self, device: int, brings: Half, weights: dict[int, float] = EQUAL, run: str = "run", **share: Any
+        self, device: int, brings: Weights, weights: dict[int, float] = EQUAL, run: str = "run", **share: Any
     ) -> Visit:
-        """Let a device bring a half and wait for the mean."""
+        """Let a device bring a client-side model and wait for the mean."""
         return Visit(self.address, device, brings, weights, run, **share)
 
 
@@ -73,10 +73,16 @@ class Visit:
     """A device's visit in a thread: what it took home, or how it ended; and what it said meanwhile."""
 
     def __init__(
-        self, address: str, device: int, brings: Half, weights: dict[int, float], run: str, fetch: bool = True
+        self,
+        address: str,
+        device: int,
+        brings: Weights,
+        weights: dict[int, float],
+        run: str,
+        fetch: bool = True,
     ) -> None:
         self.said: list[str] = []
-        self.result: Half | WireError | None = None
+        self.result: Weights | WireError | None = None
         self.wanted = True
         self._visitor = ParameterClient(f"device-{device}", address, tell=self.said.append)
         welcome = wire.Welcome(device=device, run=run)
@@ -84,7 +90,7 @@ class Visit:
         self._thread = threading.Thread(target=self._share, args=(welcome, share, brings), daemon=True)
         self._thread.start()
 
-    def _share(self, welcome: wire.Welcome, share: wire.Share, brings: Half) -> None:
+    def _share(self, welcome: wire.Welcome, share: wire.Share, brings: Weights) -> None:
         try:
             self.result = self._visitor.share(welcome, share, brings, lambda: self.wanted)
         except WireError as error:
@@ -94,7 +100,7 @@ class Visit:
     def over(self) -> bool:
         return not self._thread.is_alive()
 
-    def end(self) -> Half | WireError | None:
+    def end(self) -> Weights | WireError | None:
         """Wait for its end."""
         self._thread.join(20)
         assert self.over, f"it is still there: {self.said[-3:]}"
@@ -108,7 +114,7 @@ class Visit:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     said: list[str] = []
-    with parameter_server(tmp_path / "halves", 3, tell=said.append) as address:
+    with parameter_server(tmp_path / "parameters", 3, tell=said.append) as address:
         yield Place(address, said)
 
 
@@ -165,20 +171,20 @@ def streams(place: Place) -> Iterator[Callable[[], Stream]]:
 def test_whoever_comes_first_with_other_weights_does_not_keep_the_others_from_their_mean(
     place: Place,
 ) -> None:
-    intruder = place.visit(2, half(9, width=7), {0: 1.0, 1: 1.0, 2: 1000.0})
+    intruder = place.visit(2, part(9, width=7), {0: 1.0, 1: 1.0, 2: 1000.0})
     wait_until(lambda: any("'device-2' connected" in line for line in place.said), "the intruder")
-    expected = average([half(0), half(1)], [1.0, 2.0])
-    found = [place.visit(device, half(device), {0: 1.0, 1: 2.0}) for device in (0, 1)]
+    expected = average([part(0), part(1)], [1.0, 2.0])
+    found = [place.visit(device, part(device), {0: 1.0, 1: 2.0}) for device in (0, 1)]
     for visit in found:
         assert_same(visit.end(), expected)
     intruder.give_up()
 
 
-def test_a_half_of_another_model_is_named_and_ends_nobody_and_the_right_one_is_still_welcome(
+def test_a_part_of_another_model_is_named_and_ends_nobody_and_the_right_one_is_still_welcome(
     place: Place,
 ) -> None:
-    odd = place.visit(2, half(2, width=7))
-    honest = [place.visit(device, half(device)) for device in (0, 1)]
+    odd = place.visit(2, part(2, width=7))
+    honest = [place.visit(device, part(device)) for device in (0, 1)]
     for visit in (*honest, odd):
         wait_until(lambda visit=visit: visit.said, "a word")  # type: ignore[misc]
         assert (
@@ -187,32 +193,32 @@ def test_a_half_of_another_model_is_named_and_ends_nobody_and_the_right_one_is_s
         )
         assert not visit.over
     odd.give_up()
-    again = place.visit(2, half(2))
+    again = place.visit(2, part(2))
     for visit in (*honest, again):
-        assert_same(visit.end(), average([half(0), half(1), half(2)], [1.0, 1.0, 1.0]))
+        assert_same(visit.end(), average([part(0), part(1), part(2)], [1.0, 1.0, 1.0]))
 
 
 @pytest.mark.parametrize(
     ("handed_on", "why"),
     [
-        (half(0, width=7), "dimension 0 is 7 where 4 was agreed"),
-        ({**half(0), "more": torch.ones(1)}, "the mean has a tensor that the model does not have"),
+        (part(0, width=7), "dimension 0 is 7 where 4 was agreed"),
+        ({**part(0), "more": torch.ones(1)}, "the mean has a tensor that the model does not have"),
         ({"norm.count": torch.tensor(0)}, "the mean has 1 of the model's 2 tensors"),
     ],
     ids=["another shape", "more", "less"],
 )
-def test_who_is_handed_a_half_of_another_model_says_so_and_waits_for_a_right_one(
-    place: Place, handed_on: Half, why: str
+def test_who_is_handed_a_part_of_another_model_says_so_and_waits_for_a_right_one(
+    place: Place, handed_on: Weights, why: str
 ) -> None:
     place.visit(0, handed_on, {0: 1.0}, fetch=False).end()
-    taking = place.visit(1, half(1), {0: 1.0})
+    taking = place.visit(1, part(1), {0: 1.0})
     wait_until(lambda: taking.said, "a word")
     assert why in taking.said[0] and not taking.over
     taking.give_up()
 
 
 def test_who_is_turned_away_itself_does_not_try_again(place: Place) -> None:
-    ended = place.visit(1, half(1), {1: 1.0, 9: 1.0}).end()
+    ended = place.visit(1, part(1), {1: 1.0, 9: 1.0}).end()
     assert isinstance(ended, TurnedAway) and ended.reason == wire.MALFORMED
     assert str(ended) == (
         f"the parameter server {place.address}: weights of devices [9], which are not listed here"
@@ -237,14 +243,14 @@ def named(name: str, *shape: int) -> bytes:
     ],
     ids=["long", "empty", "reserved", "huge", "negative", "many"],
 )
-def test_what_is_no_tensor_of_a_half_is_refused_in_words(place: Place, tensor: bytes, why: str) -> None:
+def test_what_is_no_tensor_of_a_part_is_refused_in_words(place: Place, tensor: bytes, why: str) -> None:
     with channel_to(place.port) as channel:
         (word,) = answers(channel, [announcement(tensors=2), tensor], "gapsl.v1.Parameters/Share")
     assert isinstance(word, wire.ToParameterClient)
     assert word.refusal.reason == wire.MALFORMED and why in word.refusal.message
 
 
-def test_names_are_part_of_what_a_half_may_have() -> None:
+def test_names_are_part_of_what_a_part_may_have() -> None:
     names = (named(f"{number:0256d}", 0) for number in range(100))
     with pytest.raises(WireError, match="a client-side model of more than 10240 bytes") as refused:
         parameters.brought(names, 100, 10240)
@@ -260,14 +266,14 @@ def test_streams_that_say_nothing_are_ended_and_then_others_are_served(
     monkeypatch.setattr(serving, "HELLO_SECONDS", 0.5)
     with streams(place) as new:
         silent = [new() for _ in range(3 * parameters.MOST_VISITS + SPARE)]  # as many as there are threads
-        visit = place.visit(0, half(0), {0: 1.0})
-        assert_same(visit.end(), half(0))
+        visit = place.visit(0, part(0), {0: 1.0})
+        assert_same(visit.end(), part(0))
         assert {one.code() for one in silent} == {grpc.StatusCode.CANCELLED}
     told = [text for text in place.said if "is refused: the stream ended before its announce" in text]
     assert len(told) == 1 and told[0].startswith("somebody at "), "and it is said once"
 
 
-def test_a_half_that_stops_arriving_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_stops_arriving_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "SILENCE_SECONDS", 0.5)
     with streams(place) as new:
         stream = new()
@@ -277,7 +283,7 @@ def test_a_half_that_stops_arriving_is_not_waited_for(place: Place, monkeypatch:
     assert "'device-0': nothing has moved for 0.5 s, the link is ended" in place.said
 
 
-def test_a_half_that_arrives_slowly_arrives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_arrives_slowly_arrives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "SILENCE_SECONDS", 3.0)
     header, data = describe(torch.ones(40), wire.PLAIN)
     with streams(place) as new:
@@ -311,11 +317,11 @@ def test_a_mean_that_is_not_taken_is_not_held_out_for_ever(
 
 def test_waiting_for_others_is_no_silence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "SILENCE_SECONDS", 1.0)
-    early = place.visit(0, half(0), {0: 1.0, 1: 1.0})
+    early = place.visit(0, part(0), {0: 1.0, 1: 1.0})
     time.sleep(2.0)
-    late = place.visit(1, half(1), {0: 1.0, 1: 1.0})
+    late = place.visit(1, part(1), {0: 1.0, 1: 1.0})
     for visit in (early, late):
-        assert_same(visit.end(), average([half(0), half(1)], [1.0, 1.0]))
+        assert_same(visit.end(), average([part(0), part(1)], [1.0, 1.0]))
         assert not visit.said
 
 
@@ -348,13 +354,13 @@ def test_a_device_may_be_there_for_several_runs_but_not_for_any_number(place: Pl
 # --- nobody fails without a word
 
 
-def test_a_device_that_cannot_share_its_half_says_why_at_once_and_then_from_time_to_time(
+def test_a_device_that_cannot_share_its_part_says_why_at_once_and_then_from_time_to_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parameter_client, "TELL_SECONDS", 2.0)
     address = f"localhost:{free_port()}"
     begun = time.monotonic()
-    visit = Visit(address, 0, half(0), EQUAL, "run")
+    visit = Visit(address, 0, part(0), EQUAL, "run")
     wait_until(lambda: visit.said, "a word", deadline=10)
     assert visit.said[0].startswith(f"cannot share the client-side model at the parameter server {address} (")
     assert visit.said[0].endswith("); trying on") and "refused" in visit.said[0]
@@ -369,24 +375,24 @@ def test_the_word_says_what_is_wrong_with_tls(tmp_path: Path) -> None:
     with parameter_server(tmp_path, 3) as address:  # in plain text
         calling = ParameterClient("device-0", address, grpc.ssl_channel_credentials(), said.append)
         with pytest.raises(WireError, match="the server has gone"):
-            calling.share(wire.Welcome(run="run"), wire.Share(transfer="a"), half(0), lambda: not said)
+            calling.share(wire.Welcome(run="run"), wire.Share(transfer="a"), part(0), lambda: not said)
     assert "it speaks plain text" in said[0]
 
 
 def test_a_full_disk_of_the_parameter_server_is_told_to_the_devices(tmp_path: Path) -> None:
-    (tmp_path / "halves").touch()  # a file where the folder has to be: it cannot write
-    with parameter_server(tmp_path / "halves", 3) as address:
-        visit = Visit(address, 0, half(0), {0: 1.0}, "run")
+    (tmp_path / "parameters").touch()  # a file where the folder has to be: it cannot write
+    with parameter_server(tmp_path / "parameters", 3) as address:
+        visit = Visit(address, 0, part(0), {0: 1.0}, "run")
         wait_until(lambda: visit.said, "a word")
         assert "cannot write" in visit.said[0] and "make room" in visit.said[0]
-        (tmp_path / "halves").unlink()
-        assert_same(visit.end(), half(0))
+        (tmp_path / "parameters").unlink()
+        assert_same(visit.end(), part(0))
 
 
 def test_the_parameter_server_says_who_comes_for_what_and_when_a_mean_is_done(place: Place) -> None:
-    for visit in [place.visit(device, half(device)) for device in (0, 1, 2)]:
+    for visit in [place.visit(device, part(device)) for device in (0, 1, 2)]:
         visit.end()
-    place.visit(1, half(1), {1: 1.0, 9: 1.0}).end()
+    place.visit(1, part(1), {1: 1.0, 9: 1.0}).end()
     assert sorted(place.said[:3]) == [
         f"run run, transfer a-1-1: 'device-{device}' connected" for device in (0, 1, 2)
     ]
@@ -396,7 +402,7 @@ def test_the_parameter_server_says_who_comes_for_what_and_when_a_mean_is_done(pl
     ]
 
 
-# --- halves go nowhere that whoever started the device did not agree to
+# --- client-side models go nowhere that whoever started the device did not agree to
 
 
 def test_the_parameter_server_is_reached_over_tls_unless_it_is_on_this_machine(tmp_path: Path) -> None:
@@ -419,7 +425,7 @@ def test_a_device_that_knows_its_parameter_server_goes_to_no_other() -> None:
         credentials_at("localhost:7443", "cam", None, False, "localhost:7444")
 
 
-def test_a_device_of_this_machine_does_not_send_its_half_elsewhere_in_plain_text(
+def test_a_device_of_this_machine_does_not_send_its_part_elsewhere_in_plain_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where there are no certificates

@@ -189,11 +189,13 @@ def test_every_method_starts_from_the_same_weights_and_batches(method: str) -> N
         )
         return found[0]
 
-    dropout = 0.0 if method == "frozen" else 0.2  # whose halves do not train, so nothing drops out
+    dropout = (
+        0.0 if method == "frozen" else 0.2
+    )  # whose client-side models do not train, so nothing drops out
     ours, psl = first_losses(method), first_losses("psl")
     if method == "single":  # the others are silent
         psl = {0: psl[0]}
-    if method == "vanilla":  # the devices after the first get halves that have stepped
+    if method == "vanilla":  # the devices after the first get client-side models that have stepped
         assert set(ours) == set(psl)
         assert ours[0] == psl[0]
     elif method == "sfl-v2":  # the devices after the first meet a server that has stepped

@@ -39,7 +39,7 @@ def model(
     if dataset is not None:
         source = load_source(dataset)
         shape, classes = source.input_shape, len(source.classes)
-    halves = build_model(
+    parts = build_model(
         name,
         classes=classes,
         input_shape=shape,
@@ -49,25 +49,25 @@ def model(
         patch=patch,
         pretrained=pretrained,
     )
-    found = check_cut(halves, input_shape=shape, classes=classes, batch_size=batch_size)
+    found = check_cut(parts, input_shape=shape, classes=classes, batch_size=batch_size)
     sides = {"device": found.device, "server": found.server}
     names = [layer.name for side in sides.values() for layer in side.layers]
     layers = Table(box=None, pad_edge=False)
     layers.add_column("layer", no_wrap=True, min_width=max(map(len, names)))
     layers.add_column("parameters", no_wrap=True, min_width=len("parameters"), justify="right")
     layers.add_column("kind")
-    for half, side in sides.items():
-        layers.add_row(f"[bold]{half}[/bold]")
+    for part, side in sides.items():
+        layers.add_row(f"[bold]{part}[/bold]")
         for layer in side.layers:
             layers.add_row(layer.name, f"{layer.parameters:,}" if layer.parameters else "", layer.kind)
     output.print(layers)
-    halves_table = Table(box=None, pad_edge=False)
+    parts_table = Table(box=None, pad_edge=False)
     for heading in ("", "device", "server"):
-        halves_table.add_column(heading, justify="left" if not heading else "right")
+        parts_table.add_column(heading, justify="left" if not heading else "right")
     for title, name in (("parameters",) * 2, ("buffers",) * 2, ("FLOPs per batch, forward", "flops")):
-        halves_table.add_row(title, *(f"{getattr(side, name):,}" for side in sides.values()))
+        parts_table.add_row(title, *(f"{getattr(side, name):,}" for side in sides.values()))
     output.print()
-    output.print(halves_table)
+    output.print(parts_table)
     output.print()
     activations = "×".join(map(str, found.activation_shape))
     dtype = str(found.activation_dtype).removeprefix("torch.")

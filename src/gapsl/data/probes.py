@@ -1,8 +1,8 @@
 """Pictures that everybody can draw: the same on every device, of nothing in particular.
 
 Overlapping leaves of random shape, colour and stripe ("dead leaves") have the edges, scales and occlusions
-of photographs without showing anything, so that what a half makes of them says how it sees. They come from
-a seed that all devices share, and so cost no communication.
+of photographs without showing anything, so that what a client-side model makes of them says how it sees.
+They come from a seed that all devices share, and so cost no communication.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gapsl.common.streams import torch_stream
 from gapsl.data.samples import Source
 from gapsl.data.transform import make_evaluation_transform
 
-LEAVES = 48  # many small ones: two such pictures tell as much about a half as four with a few large ones
+LEAVES = 48  # many small ones: two such pictures tell as much about a model as four with a few large ones
 POOL = 512  # drawn once; a run's rounds take turns through them
 AT_ONCE = 128
 

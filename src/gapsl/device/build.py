@@ -37,7 +37,7 @@ from gapsl.device.graphs import GraphBudget
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
 from gapsl.models.cut import behead, normalise_at_cut
-from gapsl.models.half import make_half
+from gapsl.models.part import make_part
 from gapsl.models.pretrained import load_own_start
 
 EVALUATION_BATCH = 256
@@ -119,7 +119,7 @@ def take_partition(config: DeviceConfig, source: Source, saved: Path | None) -> 
 
 
 def named_model(config: DeviceConfig, source: Source) -> Split:
-    """Return the two halves of the model that the settings name, at their start."""
+    """Return the two parts of the model that the settings name, at their start."""
     with global_stream(config.seed, "model"):
         return build_model(
             config.model,
@@ -134,9 +134,9 @@ def named_model(config: DeviceConfig, source: Source) -> Split:
         )
 
 
-def normalised(halves: Split, config: DeviceConfig) -> Split:
-    """Return the halves, normalised at the cut if the settings ask for it."""
-    return normalise_at_cut(halves) if config.cut_norm == "sample" else halves
+def normalised(parts: Split, config: DeviceConfig) -> Split:
+    """Return the parts, normalised at the cut if the settings ask for it."""
+    return normalise_at_cut(parts) if config.cut_norm == "sample" else parts
 
 
 def arranged(model: nn.Module, config: DeviceConfig, where: torch.device) -> nn.Module:
@@ -149,10 +149,10 @@ def arranged(model: nn.Module, config: DeviceConfig, where: torch.device) -> nn.
 
 
 def ends(config: DeviceConfig, source: Source, where: torch.device) -> tuple[nn.Module, nn.Module | None]:
-    """Return what a device has of the model at its start: its half, and the head if labels stay with it."""
-    halves = normalised(named_model(config, source), config)
-    head = behead(halves.server)[1] if config.labels == "device" else None
-    return arranged(halves.device, config, where), None if head is None else arranged(head, config, where)
+    """Return what a device has of the model at its start: its part, and the head if labels stay with it."""
+    parts = normalised(named_model(config, source), config)
+    head = behead(parts.server)[1] if config.labels == "device" else None
+    return arranged(parts.device, config, where), None if head is None else arranged(head, config, where)
 
 
 def make_device(
@@ -185,7 +185,7 @@ def make_device(
     )
     device = Device(
         id,
-        make_half(model, config.device_optimizer, total_rounds),
+        make_part(model, config.device_optimizer, total_rounds),
         batches,
         seed=config.seed,
         where=where,
@@ -197,7 +197,7 @@ def make_device(
     if faults is not None and faults.kind != "flip" and id in faults.devices:
         device = FaultyDevice(device, faults.kind, len(source.classes))
     if head is not None:
-        device = LabelPrivateDevice(device, make_half(head, config.device_optimizer, total_rounds))
+        device = LabelPrivateDevice(device, make_part(head, config.device_optimizer, total_rounds))
     counts = torch.bincount(source.train.labels[torch.from_numpy(indices)], minlength=len(source.classes))
     return device, DeviceInfo(len(indices), tuple(counts.tolist()), batches.batches_per_pass)
 

@@ -1,4 +1,4 @@
-"""The settings of a run that a device needs to know: its data, its half and how it trains it. No method."""
+"""The settings of a run that a device needs to know: its data, its part and how it trains it. No method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
 from gapsl.common.settings import Settings, in_words
-from gapsl.models.half import OptimizerConfig
+from gapsl.models.part import OptimizerConfig
 
 
 class DeviceConfig(Settings):

@@ -13,7 +13,7 @@ from gapsl.data.probes import Probes
 from gapsl.device.exchange import Reply, Upload
 from gapsl.device.graphs import GraphBudget
 from gapsl.device.probe_alignment import learn_and_align
-from gapsl.models.half import Half, all_finite, digest
+from gapsl.models.part import ModelPart, all_finite, digest
 
 
 class Device:
@@ -22,7 +22,7 @@ class Device:
     def __init__(
         self,
         id: int,
-        half: Half,
+        part: ModelPart,
         batches: Batches,
         *,
         seed: int,
@@ -32,7 +32,7 @@ class Device:
         probe_steps: int = 0,
         graphs: GraphBudget | None = None,
     ) -> None:
-        self.id, self.half, self.batches, self.seed, self.probes = id, half, batches, seed, probes
+        self.id, self.part, self.batches, self.seed, self.probes = id, part, batches, seed, probes
         self.where, self.layout, self.probe_steps = where, layout, probe_steps
         self._graphs = graphs  # None: the graph is always kept
         self._again: tuple[Tensor, int, int] | None = None  # what to run once more, where it was not
@@ -40,7 +40,7 @@ class Device:
         self._sent: Tensor | None = None  # activations whose graph waits for the reply, the probes' last
         self._unanswered = False  # whether the last forward can still be undone
         self._buffers: list[Tensor] = []  # BatchNorm's running statistics before that forward
-        self._start = half.flat()  # the weights before training, to tell how far they have gone
+        self._start = part.flat()  # the weights before training, to tell how far they have gone
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch, and the round's probes with it, up to the cut."""
@@ -49,7 +49,7 @@ class Device:
         if self.probes is not None:
             drawn = self.probes.of_round(round, turn)
             inputs, probes = torch.cat([inputs, drawn.to(inputs)]), len(drawn)
-        model = self.half.model.train(learn)
+        model = self.part.model.train(learn)
         self._buffers = [buffer.clone() for buffer in model.buffers()] if learn else []
         inputs = self.placed(inputs)
         self._probed = inputs[-probes:] if probes and self.probe_steps else None
@@ -64,21 +64,21 @@ class Device:
             global_stream(self.seed, "dropout-device", self.id, round, turn),
             torch.set_grad_enabled(graph),
         ):
-            activations: Tensor = self.half.model(inputs)
+            activations: Tensor = self.part.model(inputs)
         return activations
 
     def _run_again(self, inputs: Tensor, round: int, turn: int) -> Tensor:
         """Run a forward whose graph was not kept once more: the same masks, and the same statistics."""
-        buffers = [buffer.clone() for buffer in self.half.model.buffers()]
-        self.half.model.train()
+        buffers = [buffer.clone() for buffer in self.part.model.buffers()]
+        self.part.model.train()
         activations = self._run(inputs, round, turn, graph=True)
-        for buffer, before in zip(self.half.model.buffers(), buffers, strict=True):
+        for buffer, before in zip(self.part.model.buffers(), buffers, strict=True):
             buffer.data.copy_(before)  # unseen by the graph, whose backward does not read them
         return activations
 
     def placed(self, inputs: Tensor) -> Tensor:
         """Return inputs where the client-side model computes, in its precision and memory order."""
-        inputs = inputs.to(self.where, self.half.parameters[0].dtype)
+        inputs = inputs.to(self.where, self.part.parameters[0].dtype)
         return inputs.contiguous(memory_format=self.layout) if inputs.dim() == 4 else inputs
 
     def backward(self, round: int, reply: Reply) -> None:
@@ -99,10 +99,10 @@ class Device:
         if gradient.stride() != sent.stride():  # what came over a network lies in another order in memory
             gradient = torch.empty_like(sent).copy_(gradient)
         if self._probed is not None:
-            learn_and_align(self.half, sent, gradient, self._probed, self.probe_steps)
+            learn_and_align(self.part, sent, gradient, self._probed, self.probe_steps)
         else:
             torch.autograd.backward(sent, gradient)
-        self.half.step(round)
+        self.part.step(round)
 
     def forget(self) -> None:
         """Undo a forward whose reply will not come, as if the device had not been asked."""
@@ -113,12 +113,12 @@ class Device:
 
     def _restore_buffers(self) -> None:
         if self._buffers:  # none are kept of a forward that does not learn
-            for buffer, before in zip(self.half.model.buffers(), self._buffers, strict=True):
+            for buffer, before in zip(self.part.model.buffers(), self._buffers, strict=True):
                 buffer.copy_(before)
 
     def activations(self, batches: Iterator[Tensor], model: nn.Module | None = None) -> Iterator[Tensor]:
         """Run inputs through the client-side model, or another, without training."""
-        model = (model or self.half.model).eval()
+        model = (model or self.part.model).eval()
         for inputs in batches:
             with torch.no_grad():  # not around the yield: who asks may leave off before the end
                 found: Tensor = model(self.placed(inputs))
@@ -126,17 +126,17 @@ class Device:
 
     def drift(self) -> float:
         """Return how far the client-side model is from its start, relative to the start's own length."""
-        return float((self.half.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
+        return float((self.part.flat() - self._start).norm() / self._start.norm().clamp_min(1e-12))
 
     def digest(self) -> str:
         """Return the SHA-256 of the client-side model."""
-        return digest(self.half.model)
+        return digest(self.part.model)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that has to be stored."""
-        return {**self.half.tensors(), "drawn": torch.tensor(self.batches.drawn)}
+        return {**self.part.tensors(), "drawn": torch.tensor(self.batches.drawn)}
 
     def load(self, stored: dict[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
-        self.half.load({name: value for name, value in stored.items() if name != "drawn"})
+        self.part.load({name: value for name, value in stored.items() if name != "drawn"})
         self.batches.drawn = int(stored["drawn"])

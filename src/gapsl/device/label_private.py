@@ -12,13 +12,13 @@ from torch import Tensor
 from gapsl.common.streams import global_stream
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
-from gapsl.models.half import Half, digest
+from gapsl.models.part import ModelPart, digest
 
 
 class LabelPrivateDevice(Device):
     """The server runs the middle of the model; this device has both ends, and nobody else its labels."""
 
-    def __init__(self, device: Device, head: Half) -> None:
+    def __init__(self, device: Device, head: ModelPart) -> None:
         vars(self).update(vars(device))  # it takes the place of the other
         self.head = head
         self._position = (0, 0)

@@ -73,7 +73,7 @@ class ModelInfo(Settings):
     def build(self) -> Split:
         """Return the two parts of a model that is known by name, with weights that mean nothing."""
         with torch.random.fork_rng(devices=[]):
-            halves = build_model(
+            parts = build_model(
                 self.model,
                 classes=len(self.classes),
                 input_shape=self.input_shape,
@@ -83,13 +83,13 @@ class ModelInfo(Settings):
                 dropout=self.dropout,
                 patch=self.patch,
             )
-        return self.finished(halves)
+        return self.finished(parts)
 
-    def finished(self, halves: Split) -> Split:
+    def finished(self, parts: Split) -> Split:
         """Return the parts in the precision of training, normalised at the cut if they were."""
         if self.cut_norm == "sample":
-            halves = normalise_at_cut(halves)
-        return Split(halves.device.to(self.dtype), halves.server.to(self.dtype))
+            parts = normalise_at_cut(parts)
+        return Split(parts.device.to(self.dtype), parts.server.to(self.dtype))
 
     def preprocess(self, inputs: Tensor | NDArray[Any]) -> Tensor:
         """Return raw inputs, one or a batch of them, as the model takes them: scaled and normalised."""

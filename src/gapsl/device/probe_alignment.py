@@ -9,23 +9,23 @@ from torch import Tensor
 from torch.func import functional_call
 
 from gapsl.alignment import finite_step
-from gapsl.models.half import Half, all_finite
+from gapsl.models.part import ModelPart, all_finite
 
 FARTHEST = 0.1  # of the length of the weights, in one round
 TINY = 1e-30
 
 
-def learn_and_align(half: Half, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
+def learn_and_align(part: ModelPart, sent: Tensor, gradient: Tensor, probes: Tensor, steps: int) -> None:
     """Back-propagate the gradient of the batch's rows, and align where the last rows, the probes', say.
 
     Both are of the weights as they were when the activations were sent.
     """
     own = len(sent) - len(probes)
     torch.autograd.backward(sent, torch.cat([gradient[:own], torch.zeros_like(gradient[own:])]))
-    align(half, probes, -gradient[own:], steps)
+    align(part, probes, -gradient[own:], steps)
 
 
-def align(half: Half, inputs: Tensor, wanted: Tensor, steps: int) -> None:
+def align(part: ModelPart, inputs: Tensor, wanted: Tensor, steps: int) -> None:
     """Change the weights so that the outputs for these inputs change as wanted, as far as steps bring them.
 
     A pull in the gradient can be no stronger than the direction that it moves most allows, and leaves the
@@ -34,39 +34,39 @@ def align(half: Half, inputs: Tensor, wanted: Tensor, steps: int) -> None:
     takes a backward and a forward of these few inputs a step, no learning rate, and nothing from the
     optimizer.
     """
-    change = solve_for_outputs(half, inputs, wanted, steps)
+    change = solve_for_outputs(part, inputs, wanted, steps)
     if not all_finite(change):  # a model that has diverged is the loss's matter
         return
     # Beyond that, what holds to first order says nothing.
-    change *= min(1.0, FARTHEST * float(half.flat().norm()) / max(float(change.norm()), TINY))
+    change *= min(1.0, FARTHEST * float(part.flat().norm()) / max(float(change.norm()), TINY))
     with torch.no_grad():
-        for parameter, piece in zip(half.parameters, half.views(change), strict=True):
+        for parameter, piece in zip(part.parameters, part.views(change), strict=True):
             parameter.add_(piece)
 
 
-def solve_for_outputs(half: Half, inputs: Tensor, wanted: Tensor, steps: int) -> Tensor:
+def solve_for_outputs(part: ModelPart, inputs: Tensor, wanted: Tensor, steps: int) -> Tensor:
     """Return the smallest change of the weights, flat, that changes the outputs as wanted (CGLS).
 
     Products with the Jacobian are differences of two forwards, those with its transpose are backwards of one
     graph.
     """
-    half.model.eval()  # dropout would make a difference of its own
-    weights = half.flat()
-    names = [name for name, parameter in half.model.named_parameters() if parameter.requires_grad]
-    outputs: Tensor = half.model(inputs)
+    part.model.eval()  # dropout would make a difference of its own
+    weights = part.flat()
+    names = [name for name, parameter in part.model.named_parameters() if parameter.requires_grad]
+    outputs: Tensor = part.model(inputs)
     reach = finite_step(weights)
 
     def transposed(difference: Tensor) -> Tensor:
         found = torch.autograd.grad(
-            outputs, half.parameters, difference, retain_graph=True, materialize_grads=True
+            outputs, part.parameters, difference, retain_graph=True, materialize_grads=True
         )
         return torch.cat([piece.reshape(-1) for piece in found])
 
     def forward(direction: Tensor) -> Tensor:
         length = reach / float(direction.norm())
-        moved = dict(zip(names, half.views(weights + length * direction), strict=True))
+        moved = dict(zip(names, part.views(weights + length * direction), strict=True))
         with torch.no_grad():
-            there: Tensor = functional_call(half.model, moved, (inputs,))
+            there: Tensor = functional_call(part.model, moved, (inputs,))
             return (there - outputs.detach()) / length
 
     change, direction, left, before = torch.zeros_like(weights), torch.zeros_like(weights), wanted, math.inf

@@ -18,7 +18,7 @@ from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.fleets.base import FleetEvents, Split, Traffic, Whose
-from gapsl.models.half import average, model_bytes, weights_of
+from gapsl.models.part import average, model_bytes, weights_of
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
@@ -63,13 +63,13 @@ class LocalFleet:
         """Average the client-side models and give the result to every device."""
         merged = self._merged(weights)
         for id, device in self._devices.items():
-            size = model_bytes(device.half.model)
+            size = model_bytes(device.part.model)
             self._count(id, sent=size if id in weights else 0, received=size)
-            device.half.model.load_state_dict(merged)
+            device.part.model.load_state_dict(merged)
 
     def hand_over(self, source: int, target: int) -> None:
         """Copy a device's weights to another."""
-        giver, taker = self._devices[source].half.model, self._devices[target].half.model
+        giver, taker = self._devices[source].part.model, self._devices[target].part.model
         taker.load_state_dict(giver.state_dict())
         self._count(source, sent=model_bytes(giver))
         self._count(target, received=model_bytes(giver))
@@ -77,7 +77,7 @@ class LocalFleet:
     def evaluate(self, split: Split, whose: Whose) -> Iterator[Tensor]:
         """Run an evaluation set through one client-side model."""
         device = self._devices[whose if isinstance(whose, int) else min(whose)]
-        model = device.half.model
+        model = device.part.model
         if not isinstance(whose, int):
             model = copy.deepcopy(model)
             model.load_state_dict(self._merged(whose))
@@ -120,7 +120,7 @@ class LocalFleet:
         return {id: device.digest() for id, device in self._devices.items()}
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
-        models = [weights_of(self._devices[id].half.model) for id in sorted(weights)]
+        models = [weights_of(self._devices[id].part.model) for id in sorted(weights)]
         return average(models, [weights[id] for id in sorted(weights)])
 
     def _count(self, id: int, *, sent: int = 0, received: int = 0) -> None:

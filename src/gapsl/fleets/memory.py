@@ -93,15 +93,15 @@ class Memory:
         inputs, labels = device.batches.draw(1)
         device.batches.drawn -= 1
         with torch.no_grad():
-            one = device.half.model.eval()(device.placed(inputs[:1]))
+            one = device.part.model.eval()(device.placed(inputs[:1]))
         batch = len(labels) + (0 if device.probes is None else device.probes.per_batch)
-        weights = server.half.parameters[0].detach()
+        weights = server.part.parameters[0].detach()
         cut = one.new_empty(places, batch * one.numel(), device="meta")
         return Memory(
             *allocate(
                 [
-                    weights.new_empty(places, server.half.size, device="meta"),
-                    weights.new_empty(server.half.size, device="meta"),
+                    weights.new_empty(places, server.part.size, device="meta"),
+                    weights.new_empty(server.part.size, device="meta"),
                     cut,
                     cut,
                     labels.new_empty(places, len(labels), device="meta"),

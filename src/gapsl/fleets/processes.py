@@ -71,9 +71,9 @@ class ProcessFleet(SpreadFleet[Process]):
 
     def serve(self, strategy: Strategy, at_once: int) -> None:
         """Take the method, and move all weights to where processes will find them."""
-        server = (strategy.server.half, *strategy.halves().values())
-        halves = [*server, *(device.half for device in self._devices.values())]
-        for model in {id(half.model): half.model for half in halves}.values():
+        server = (strategy.server.part, *strategy.parts().values())
+        parts = [*server, *(device.part for device in self._devices.values())]
+        for model in {id(part.model): part.model for part in parts}.values():
             share(model)
         super().serve(strategy, at_once)
 

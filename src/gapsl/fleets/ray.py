@@ -107,11 +107,11 @@ class RayFleet(SpreadFleet[RayLink]):
 
     def _settle(self) -> None:
         for link in self._links():
-            fill((self._devices[id].half.model for id in link.devices), self._ask(link, "models"))
+            fill((self._devices[id].part.model for id in link.devices), self._ask(link, "models"))
 
     def _moved(self) -> None:
         for link in self._links():
-            self._ask(link, "put_models", arrays(self._devices[id].half.model for id in link.devices))
+            self._ask(link, "put_models", arrays(self._devices[id].part.model for id in link.devices))
 
     def _start(self, worker: Worker) -> RayLink:
         import ray

@@ -77,11 +77,11 @@ class Actor:
 
     def models(self) -> list[Array]:
         """Return the client-side models."""
-        return arrays(device.half.model for device in self.worker.devices.values())
+        return arrays(device.part.model for device in self.worker.devices.values())
 
     def put_models(self, found: Sequence[Array]) -> None:
         """Take over client-side models."""
-        fill((device.half.model for device in self.worker.devices.values()), found)
+        fill((device.part.model for device in self.worker.devices.values()), found)
 
     def state(self) -> dict[int, dict[str, Array]]:
         """Return everything that has to be stored, by device."""
@@ -99,7 +99,7 @@ class Actor:
 
 def server_models(strategy: Strategy, devices: Iterable[int]) -> list[nn.Module]:
     """Return the server-side models that some devices go through, each once."""
-    found = (strategy.passes(device).half.model for device in devices)
+    found = (strategy.passes(device).part.model for device in devices)
     return list({id(model): model for model in found}.values())
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.base import Away, FleetEvents, Split, Traffic, Whose
-from gapsl.models.half import all_finite
+from gapsl.models.part import all_finite
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
 from gapsl.network.protocol.framing import TensorSpec

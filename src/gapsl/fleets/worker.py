@@ -139,7 +139,7 @@ class Worker:
         if passes not in self._own:
             self._own[passes] = passes.copy()
         mine = self._own[passes]
-        mine.half.model.load_state_dict(passes.half.model.state_dict())
+        mine.part.model.load_state_dict(passes.part.model.state_dict())
         return mine
 
 

@@ -18,7 +18,7 @@ from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, bl
 from gapsl.methods.base import RunInfo, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel
-from gapsl.models.half import average, make_half
+from gapsl.models.part import average, make_part
 from gapsl.models.stored import head_in, weights_in
 from gapsl.network.server.fleet_state import read_fleet
 from gapsl.run.api import compose
@@ -155,7 +155,7 @@ class TrainedRun:
     def _strategy(self) -> Strategy:
         """The method as it was after the round: it knows which server-side model is evaluated."""
         config = self.config
-        half = make_half(self._server, config.server_optimizer, self.checkpoint.round)
+        part = make_part(self._server, config.server_optimizer, self.checkpoint.round)
         run = RunInfo(
             seed=config.seed,
             total_rounds=max(1, self.checkpoint.round),
@@ -165,9 +165,9 @@ class TrainedRun:
             parameters=config.parameters(),
             classes=len(self.info.classes),
         )
-        strategy = METHODS[config.method](ServerModel(half, seed=config.seed), run)
-        for name, one in strategy.halves().items():
-            self.checkpoint.load_half(name, one)
+        strategy = METHODS[config.method](ServerModel(part, seed=config.seed), run)
+        for name, one in strategy.parts().items():
+            self.checkpoint.load_part(name, one)
         strategy.load_state(self.checkpoint.state["strategy"])
         return strategy
 

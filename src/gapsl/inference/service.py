@@ -13,7 +13,7 @@ from torch import Tensor
 from gapsl.common.errors import InputError
 from gapsl.device.build import EVALUATION_BATCH
 from gapsl.inference.split_model import TrainedParts, blank_parts
-from gapsl.models.half import all_finite
+from gapsl.models.part import all_finite
 from gapsl.network.parameter_server.service import SILENCE_SECONDS, Link
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import INFERENCE

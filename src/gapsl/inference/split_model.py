@@ -116,7 +116,7 @@ def blank_parts(
 ) -> tuple[nn.Module, nn.Module, nn.Module | None]:
     """Return client-side model, server-side model and head to load weights into; `given`: one's own model."""
     if not info.own_model:
-        halves = info.build()
+        parts = info.build()
     elif given is None:
         raise InputError(
             f"the model was given from Python ({info.own_model}), and its code is not stored with the run; "
@@ -124,13 +124,13 @@ def blank_parts(
             f"it again: gapsl.load(..., model={info.own_model}(...)), gapsl.export(..., model=...)"
         )
     else:
-        halves = info.finished(own_halves(info, given))
+        parts = info.finished(own_parts(info, given))
     if info.labels == "server":
-        return halves.device, halves.server, None
-    return halves.device, *behead(halves.server)
+        return parts.device, parts.server, None
+    return parts.device, *behead(parts.server)
 
 
-def own_halves(info: ModelInfo, given: GivenModel) -> Split:
+def own_parts(info: ModelInfo, given: GivenModel) -> Split:
     """Return the parts of a model that was given from Python."""
     found = copy.deepcopy(given)
     if isinstance(found, Split):

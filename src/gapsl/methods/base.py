@@ -25,7 +25,7 @@ from gapsl.methods.contribution import Contribution, Halfway, Measured, losses_o
 from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
 from gapsl.methods.robust import Robust, clipped, typical
 from gapsl.methods.server_model import ServerModel
-from gapsl.models.half import Half
+from gapsl.models.part import ModelPart
 
 # How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
 Reduction = Literal["mean", "samples", "sum"]
@@ -123,11 +123,11 @@ class Strategy(ABC):
 
     def server_model(self) -> nn.Module:
         """Return the server-side model to evaluate."""
-        return self.server.half.model
+        return self.server.part.model
 
-    def halves(self) -> Mapping[str, Half]:
+    def parts(self) -> Mapping[str, ModelPart]:
         """Return everything on the server that trains, by the name to store it under."""
-        return {"server": self.server.half}
+        return {"server": self.server.part}
 
     def state(self) -> dict[str, Any]:
         """Return what else must survive a restart, as JSON values; a method adds its own."""

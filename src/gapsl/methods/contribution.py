@@ -13,7 +13,7 @@ from torch import Tensor
 from gapsl.device.exchange import Reply, Upload
 from gapsl.methods.batch_norm import Statistics
 from gapsl.methods.outliers import Size
-from gapsl.models.half import all_finite, length_of
+from gapsl.models.part import all_finite, length_of
 
 if TYPE_CHECKING:
     from gapsl.methods.server_model import ServerModel

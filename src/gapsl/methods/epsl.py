@@ -113,7 +113,7 @@ class Epsl(Psl):
         activations = mean_of([w.upload.device for w in waiting], [w.activations for w in waiting])
         mean = Upload(-1, first.round, first.turn, activations, first.labels)
         logits, activations, _ = self.server.logits(mean)
-        inputs = [*self.server.half.parameters, activations]
+        inputs = [*self.server.part.parameters, activations]
         last = torch.zeros_like(logits)
         last[:shared] = self._averaged(waiting, shared, mean_of)
         gradients = torch.autograd.grad(logits, inputs, last, materialize_grads=True)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gapsl.models.half import length_of
+from gapsl.models.part import length_of
 
 Robust = Literal["none", "clip", "median", "trimmed"]
 COLUMNS = 1 << 18  # sorted at a time: sorting takes three times the memory of what it sorts

@@ -16,7 +16,7 @@ from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
 from gapsl.methods.contribution import Contribution, Elsewhere, Halfway, Penalty, Regulariser
-from gapsl.models.half import Half, all_finite, length_of
+from gapsl.models.part import ModelPart, all_finite, length_of
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
 
@@ -36,12 +36,12 @@ class ServerModel:
     """
 
     def __init__(
-        self, half: Half, *, seed: int, loss: Loss = cross_entropy, device_loss: Loss | None = None
+        self, part: ModelPart, *, seed: int, loss: Loss = cross_entropy, device_loss: Loss | None = None
     ) -> None:
-        self.half, self.seed, self.loss = half, seed, loss
+        self.part, self.seed, self.loss = part, seed, loss
         self.device_loss = device_loss  # what devices descend, where it is not what the server does
-        half.model.train()  # whatever state it was handed over in
-        self.running = RunningStatistics(half.model)
+        part.model.train()  # whatever state it was handed over in
+        self.running = RunningStatistics(part.model)
         self.elsewhere: Elsewhere | None = None
         self._rows = torch.empty(0)
 
@@ -51,13 +51,13 @@ class ServerModel:
 
     def copy(self) -> ServerModel:
         """Return passes over an independent copy of the model."""
-        return ServerModel(self.half.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
+        return ServerModel(self.part.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
 
     def rows(self, count: int) -> Tensor:
         """Return a (count, d) matrix for a round's gradients, the same memory every round."""
-        first = self.half.parameters[0]
+        first = self.part.parameters[0]
         if len(self._rows) < count or self._rows.dtype != first.dtype or self._rows.device != first.device:
-            self._rows = torch.empty(count, self.half.size, dtype=first.dtype, device=first.device)
+            self._rows = torch.empty(count, self.part.size, dtype=first.dtype, device=first.device)
         return self._rows[:count]
 
     def keep_rows(self, rows: Tensor) -> None:
@@ -81,7 +81,7 @@ class ServerModel:
         else:
             theirs = self.device_loss(logits, upload.labels, upload.device)
             (returned,) = torch.autograd.grad(theirs, activations, retain_graph=True, materialize_grads=True)
-            pieces = torch.autograd.grad(loss, self.half.parameters, materialize_grads=True)
+            pieces = torch.autograd.grad(loss, self.part.parameters, materialize_grads=True)
             gradient = self.flatten(pieces, out)
         return Contribution.of(upload, loss.item(), gradient, returned, statistics)
 
@@ -106,7 +106,7 @@ class ServerModel:
     def backward(self, found: Halfway, last: Tensor, row: Tensor) -> Contribution:
         """Run one upload back from the logits; g_i is written into the row."""
         assert found.logits is not None
-        inputs = [*self.half.parameters, found.activations]
+        inputs = [*self.part.parameters, found.activations]
         *pieces, returned = torch.autograd.grad(found.logits, inputs, last, materialize_grads=True)
         return Contribution.of(
             found.upload, found.loss, self.flatten(pieces, row), returned, found.statistics
@@ -114,21 +114,21 @@ class ServerModel:
 
     def step(self, round: int, gradient: Tensor) -> bool:
         """Take the server's step, unless it would leave something that is not finite; say whether it did."""
-        half = self.half
+        part = self.part
         if self._safe(gradient):
-            half.step(round, gradient)
+            part.step(round, gradient)
             return True
-        before = {name: tensor.clone() for name, tensor in half.tensors().items()}
-        half.step(round, gradient)
-        if all_finite(*half.tensors().values()):
+        before = {name: tensor.clone() for name, tensor in part.tensors().items()}
+        part.step(round, gradient)
+        if all_finite(*part.tensors().values()):
             return True
-        half.load(before)
+        part.load(before)
         return False
 
     def _safe(self, gradient: Tensor) -> bool:
         """Say whether a step cannot overflow, which is so in all but a diverging run."""
-        weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.half.parameters])
-        groups = self.half.optimizer.param_groups
+        weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.part.parameters])
+        groups = self.part.optimizer.param_groups
         factors = [max(1.0, group["lr"]) * max(1.0, group.get("weight_decay", 0.0)) for group in groups]
         return bool(max(factors) * (length_of(gradient) + float(weights.max())) < SAFE)
 
@@ -136,7 +136,7 @@ class ServerModel:
         """Run forward only as far as the logits; returns them, the leaf activations and the statistics."""
         activations = upload.activations.detach().requires_grad_()
         with self._stream(upload), self.running.captured() as statistics:
-            logits = self.half.model(activations)
+            logits = self.part.model(activations)
         return logits, activations, statistics
 
     def penalty(
@@ -190,7 +190,7 @@ class ServerModel:
     def flatten(self, pieces: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
         """Join tensors shaped like the parameters into one flat vector."""
         if out is None:
-            out = torch.empty(self.half.size, dtype=pieces[0].dtype, device=pieces[0].device)
+            out = torch.empty(self.part.size, dtype=pieces[0].dtype, device=pieces[0].device)
         torch.cat([piece.reshape(-1) for piece in pieces], out=out)
         return out
 
@@ -206,27 +206,27 @@ class ServerModel:
         self, loss: Tensor, activations: Tensor, out: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return a loss's gradients for the weights (flat, in `out` if given) and for the activations."""
-        inputs = [*self.half.parameters, activations]
+        inputs = [*self.part.parameters, activations]
         *pieces, on_activations = torch.autograd.grad(loss, inputs, materialize_grads=True)
         return self.flatten(pieces, out), on_activations
 
     def _exact(self, contribution: Contribution, direction: Tensor) -> tuple[Tensor, Tensor]:
         loss, activations = self._again(contribution.upload)
-        weights, mixed = exact_product(loss, self.half.parameters, activations, self.half.views(direction))
+        weights, mixed = exact_product(loss, self.part.parameters, activations, self.part.views(direction))
         return self.flatten(weights), mixed
 
     def _finite(self, contribution: Contribution, direction: Tensor) -> tuple[Tensor, Tensor]:
-        home = [p.detach().clone() for p in self.half.parameters]
+        home = [p.detach().clone() for p in self.part.parameters]
 
         def gradients_at(offset: Tensor) -> tuple[Tensor, Tensor]:
             with torch.no_grad():
-                for parameter, piece in zip(self.half.parameters, self.half.views(offset), strict=True):
+                for parameter, piece in zip(self.part.parameters, self.part.views(offset), strict=True):
                     parameter.add_(piece)
             try:
                 return self._gradients(*self._again(contribution.upload))
             finally:
                 with torch.no_grad():  # put back, not subtracted: the weights must not lose a bit
-                    for parameter, value in zip(self.half.parameters, home, strict=True):
+                    for parameter, value in zip(self.part.parameters, home, strict=True):
                         parameter.copy_(value)
 
         returned = contribution.activation_gradient

@@ -14,7 +14,7 @@ from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
 from gapsl.methods.base import Parameters, RunInfo, Strategy, step_alone
 from gapsl.methods.contribution import Contribution, Measured, nothing
 from gapsl.methods.server_model import ServerModel
-from gapsl.models.half import Half, average, weights_of
+from gapsl.models.part import ModelPart, average, weights_of
 
 
 class SflParameters(Parameters):
@@ -125,7 +125,7 @@ class Sfl(ClientAveraging):
         measured: Measured | None = None
         if measure and not common:
             uploads = list(uploads)
-            self.server.half.model.load_state_dict(self._merged(self.weights()))
+            self.server.part.model.load_state_dict(self._merged(self.weights()))
             measured = self.measure_angles(uploads)
         rows = self.server.rows(len(exchange.devices))
         arrived: dict[int, Contribution] = {}
@@ -149,19 +149,19 @@ class Sfl(ClientAveraging):
         """Average the server's copies together with the client-side models."""
         merged = self._merged(weights)
         for passes in self.copies.values():
-            passes.half.model.load_state_dict(merged)
+            passes.part.model.load_state_dict(merged)
         super().average(weights)
 
     def server_model(self) -> nn.Module:
         """Return the average of the copies."""
-        model = copy.deepcopy(self.server.half.model)
+        model = copy.deepcopy(self.server.part.model)
         model.load_state_dict(self._merged(self.weights()))
         return model
 
-    def halves(self) -> Mapping[str, Half]:
+    def parts(self) -> Mapping[str, ModelPart]:
         """The copies."""
-        return {f"server-{device:04d}": passes.half for device, passes in self.copies.items()}
+        return {f"server-{device:04d}": passes.part for device, passes in self.copies.items()}
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:
-        models = [weights_of(self.copies[device].half.model) for device in weights]
+        models = [weights_of(self.copies[device].part.model) for device in weights]
         return average(models, list(weights.values()))

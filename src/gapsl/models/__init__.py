@@ -1,7 +1,7 @@
-"""Models in two halves: build one by name, cut your own, check the cut, start from a file.
+"""Models in two parts: build one by name, cut your own, check the cut, start from a file.
 
-A `Split` is a model that is cut; a `Half` is one side of it with its optimizer. Data, devices and methods do
-not belong here.
+A `Split` is a model that is cut; a `ModelPart` is one side of it with its optimizer. Data, devices and
+methods do not belong here.
 """
 
 from gapsl.models.catalogue import MODELS, ModelEntry, build_model, register_model

@@ -1,4 +1,4 @@
-"""The models by name, and how a name and its options become two halves."""
+"""The models by name, and how a name and its options become two parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ModelEntry:
     """A model that can be built by name."""
 
     build: Builder
-    default_cut: int | str | None  # None if it is built as two halves
+    default_cut: int | str | None  # None if it is built as two parts
     summary: str
     cuts: str  # which cuts there are, in words
 
@@ -61,7 +61,7 @@ def register_model(
     summary: str,
     cuts: str = CUTS,
 ) -> ModelEntry:
-    """Make a model known by name; the builder returns a module, or two halves in a `Split`.
+    """Make a model known by name; the builder returns a module, or two parts in a `Split`.
 
     It is called as `builder(classes=..., input_shape=...)`, and with `width`, `norm`, `dropout` and `patch`
     as far as its signature names them: an option that it does not name cannot be set.
@@ -95,21 +95,21 @@ def build_model(
     if isinstance(model, Split):
         if cut is not None:
             raise InputError(f"{name} is built as two parts, so it has no cut to choose; leave the cut out")
-        halves = model
+        parts = model
     else:
         at = entry.default_cut if cut is None else cut
         if at is None:
             raise InputError(f"{name} has no default cut; give one: {entry.cuts}")
         # A generator of its own, so that the trial does not shift the draws that follow.
         sample = torch.randn(2, *input_shape, generator=torch.Generator().manual_seed(0))
-        halves = split(model, int(at) if isinstance(at, str) and at.isdecimal() else at, sample)
+        parts = split(model, int(at) if isinstance(at, str) and at.isdecimal() else at, sample)
     if pretrained is not None:
-        report = load_pretrained(halves, pretrained)
+        report = load_pretrained(parts, pretrained)
         logger.info(
             "%s: %d tensors loaded from %s; not loaded: %s; in the file but not in the model: %s",
             name, len(report.loaded), pretrained, list(report.skipped), list(report.unused),
         )  # fmt: skip
-    return halves
+    return parts
 
 
 def _accepted(name: str, builder: Builder, options: dict[str, tuple[object, object]]) -> dict[str, object]:

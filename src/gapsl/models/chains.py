@@ -35,7 +35,7 @@ class Staged(nn.Sequential):
         self.stage = stage  # what a stage is called in messages, for example "convolution"
 
     def cut(self, at: int | str) -> Split:
-        """Return the halves on either side of this cut."""
+        """Return the parts on either side of this cut."""
         if isinstance(at, str):
             return cut_chain(self, at)
         if isinstance(at, bool) or not 1 <= at <= len(self.stops):

@@ -1,6 +1,6 @@
 """Cut a module in two: the client-side model runs up to the cut, the server-side model from there on.
 
-Both halves hold the very parameters of the module, nothing is copied: training a half trains the
+Both parts hold the very parameters of the module, nothing is copied: training a part trains the
 module. They also keep the module's parameter names, so its files fit them and theirs fit it.
 """
 
@@ -23,12 +23,12 @@ Children = OrderedDict[str, nn.Module]
 
 
 class CutError(InputError):
-    """The model cannot be trained in two halves as it is; the message says what to change."""
+    """The model cannot be trained in two parts as it is; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A model in two halves; the uncut model is `server(device(x))`."""
+    """A model in two parts; the uncut model is `server(device(x))`."""
 
     device: nn.Module
     server: nn.Module
@@ -39,7 +39,7 @@ class Cuttable(Protocol):
     """A module that knows how to cut itself, because its children alone do not say how it runs."""
 
     def cut(self, at: int | str) -> Split:
-        """Return the halves on either side of this cut."""
+        """Return the parts on either side of this cut."""
         ...
 
 
@@ -52,15 +52,15 @@ def split(module: nn.Module, at: int | str, sample: Tensor | None = None) -> Spl
     """
     if isinstance(module, Cuttable):
         return module.cut(at)
-    halves = cut_chain(module, at)
+    parts = cut_chain(module, at)
     if sample is not None:
-        refuse_other_output(module, nn.Sequential(halves.device, halves.server), sample)
+        refuse_other_output(module, nn.Sequential(parts.device, parts.server), sample)
     elif not is_chain(module):
         raise CutError(
             f"{type(module).__name__} is no nn.Sequential, so nothing says that its children run in order; "
             "pass `sample`, a small batch of inputs, to have it tried, or give the two parts directly"
         )
-    return halves
+    return parts
 
 
 def cut_chain(module: nn.Module, at: int | str) -> Split:
@@ -69,27 +69,27 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
     if name not in set(_names(module)):
         raise CutError(f"{type(module).__name__} has no cut {name!r}; {nearest(name, cuts_of(module))}")
     front, back = _parts(module, name.split("."))
-    halves = Split(nn.Sequential(front), nn.Sequential(back))
-    for side, half in (("device", halves.device), ("server", halves.server)):
-        if not has_weights(half):
-            why = "no layer" if len(list(half.children())) == 0 else "no parameters"
+    parts = Split(nn.Sequential(front), nn.Sequential(back))
+    for side, part in (("device", parts.device), ("server", parts.server)):
+        if not has_weights(part):
+            why = "no layer" if len(list(part.children())) == 0 else "no parameters"
             raise CutError(
                 f"the cut {at!r} leaves the {side} with {why}, so it has nothing to train; cut elsewhere, "
                 f"the device's last layer can be {', '.join(cuts_of(module)) or 'none of this module'}"
             )
-    lost = module.state_dict().keys() - halves.device.state_dict().keys() - halves.server.state_dict().keys()
+    lost = module.state_dict().keys() - parts.device.state_dict().keys() - parts.server.state_dict().keys()
     if lost:
         raise CutError(
             f"{', '.join(sorted(lost))} would belong to neither part, because no child of the module holds "
             "it; give the module a method `cut(at) -> Split`, or give the two parts directly"
         )
-    return halves
+    return parts
 
 
 def cuts_of(module: nn.Module) -> list[str]:
-    """Return the names after which a chain can be cut so that both halves have parameters."""
-    halves = {name: _parts(module, name.split(".")) for name in _names(module)}
-    return [name for name, own in halves.items() if all(has_weights(nn.Sequential(half)) for half in own)]
+    """Return the names after which a chain can be cut so that both parts have parameters."""
+    parts = {name: _parts(module, name.split(".")) for name in _names(module)}
+    return [name for name, own in parts.items() if all(has_weights(nn.Sequential(part)) for part in own)]
 
 
 def has_weights(module: nn.Module) -> bool:
@@ -119,13 +119,13 @@ def behead(server: nn.Module) -> tuple[nn.Module, nn.Module]:
     )
 
 
-def normalise_at_cut(halves: Split) -> Split:
+def normalise_at_cut(parts: Split) -> Split:
     """Let the client-side model normalise each sample's activations over all of them, without a parameter.
 
-    It is a hook and no layer, so that parameters keep their names, whatever kind of module the half is.
+    It is a hook and no layer, so that parameters keep their names, whatever kind of module the part is.
     """
-    halves.device.register_forward_hook(_normalised)
-    return halves
+    parts.device.register_forward_hook(_normalised)
+    return parts
 
 
 def is_chain(module: nn.Module) -> bool:
@@ -196,7 +196,7 @@ def untouched(*modules: nn.Module) -> Iterator[None]:
                 part._buffers[name] = buffer.copy_(value)
 
 
-def _normalised(half: nn.Module, inputs: tuple[Tensor, ...], activations: Tensor) -> Tensor:
+def _normalised(part: nn.Module, inputs: tuple[Tensor, ...], activations: Tensor) -> Tensor:
     """Return the activations with mean 0 and variance 1 in every row, in the memory order they came in."""
     return F.group_norm(activations, 1)
 
@@ -222,7 +222,7 @@ def _name_of_index(module: nn.Module, at: int) -> str:
 
 
 def _parts(module: nn.Module, path: list[str]) -> tuple[Children, Children]:
-    """Deal a chain's children out to the two halves, opening the containers along the path."""
+    """Deal a chain's children out to the two parts, opening the containers along the path."""
     front, back = Children(), Children()
     passed = False
     for name, child in children_of(module):

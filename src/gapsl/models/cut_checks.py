@@ -26,8 +26,8 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class HalfReport:
-    """How large a half is and what a batch costs it."""
+class PartReport:
+    """How large a part is and what a batch costs it."""
 
     parameters: int  # numbers in its parameters
     buffers: int  # numbers in its buffers, such as BatchNorm's running means
@@ -42,8 +42,8 @@ class CutReport:
     activation_shape: tuple[int, ...]  # with the batch in front
     activation_dtype: torch.dtype
     activation_bytes: int  # of one batch
-    device: HalfReport
-    server: HalfReport
+    device: PartReport
+    server: PartReport
 
 
 def check_cut(
@@ -55,9 +55,9 @@ def check_cut(
     device_of: str | torch.device = "cpu",
     twice: bool = False,
 ) -> CutReport:
-    """Report on a cut, or refuse it; the halves are left exactly as they were.
+    """Report on a cut, or refuse it; the parts are left exactly as they were.
 
-    `device_of` is where the halves are; `twice` also asks for second derivatives of the server-side model.
+    `device_of` is where the parts are; `twice` also asks for second derivatives of the server-side model.
     """
     if batch_size < 1:
         raise InputError(f"a batch of {batch_size} holds nothing; give a batch size of 1 or more")
@@ -88,17 +88,17 @@ def check_cut(
     )
 
 
-def _report(half: nn.Module, flops: int) -> HalfReport:
-    return HalfReport(
-        parameters=sum(parameter.numel() for parameter in half.parameters()),
-        buffers=sum(buffer.numel() for buffer in half.buffers()),
+def _report(part: nn.Module, flops: int) -> PartReport:
+    return PartReport(
+        parameters=sum(parameter.numel() for parameter in part.parameters()),
+        buffers=sum(buffer.numel() for buffer in part.buffers()),
         flops=flops,
-        layers=tuple(_layers(half)),
+        layers=tuple(_layers(part)),
     )
 
 
 def _layers(module: nn.Module, prefix: str = "") -> Iterator[Layer]:
-    """Yield a half's own parameters, then its layers, going into chains only."""
+    """Yield a part's own parameters, then its layers, going into chains only."""
     for name, parameter in module.named_parameters(recurse=False):
         yield Layer(prefix + name, f"Parameter({', '.join(map(str, parameter.shape))})", parameter.numel())
     for name, child in children_of(module):
@@ -111,14 +111,14 @@ def _layers(module: nn.Module, prefix: str = "") -> Iterator[Layer]:
 
 
 def refuse_lazy_or_shared(split: Split) -> None:
-    """Refuse a layer that takes its size from the first batch, and a tensor that both halves own."""
-    for side, half in (("client-side", split.device), ("server-side", split.server)):
-        for name in (name for name, tensor in _tensors(half) if is_lazy(tensor)):
+    """Refuse a layer that takes its size from the first batch, and a tensor that both parts own."""
+    for side, part in (("client-side", split.device), ("server-side", split.server)):
+        for name in (name for name, tensor in _tensors(part) if is_lazy(tensor)):
             raise CutError(
                 f"{name} in the {side} model has no size yet; run a batch through the model before "
                 "cutting it, or use the layer's ordinary class instead of the lazy one"
             )
-    # By address, so that a tied tensor is found even if each half wraps it in a Parameter of its own.
+    # By address, so that a tied tensor is found even if each part wraps it in a Parameter of its own.
     owned = {tensor.data_ptr(): name for name, tensor in _tensors(split.device) if tensor.numel() > 0}
     for name, tensor in _tensors(split.server):
         if tensor.numel() > 0 and tensor.data_ptr() in owned:
@@ -129,8 +129,8 @@ def refuse_lazy_or_shared(split: Split) -> None:
             )
 
 
-def _tensors(half: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    return chain(half.named_parameters(), half.named_buffers())
+def _tensors(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(part.named_parameters(), part.named_buffers())
 
 
 def refuse_batch_norm(split: Split) -> None:
@@ -145,21 +145,21 @@ def refuse_batch_norm(split: Split) -> None:
 
 
 def run(split: Split, side: str, given: Tensor) -> Tensor:
-    """Run one half, or refuse it if it fails."""
+    """Run one part, or refuse it if it fails."""
     if side == "client-side":
-        half, what, fix = split.device, "a batch", "check the data's shape and the first layers"
+        part, what, fix = split.device, "a batch", "check the data's shape and the first layers"
     else:
-        half, what = split.server, "activations"
+        part, what = split.server, "activations"
         fix = "the layers on either side of the cut must fit, and a flatten between them must be a layer"
     try:
-        out: Tensor = half(given)
+        out: Tensor = part(given)
     except Exception as error:  # a stranger's forward may raise anything
         raise CutError(f"the {side} model fails on {what} of shape {shape(given)}: {error}; {fix}") from error
     return out
 
 
 def run_counted(split: Split, side: str, given: Tensor) -> tuple[Tensor, int]:
-    """Run one half and count its operations, or refuse it if it overwrites what it was given."""
+    """Run one part and count its operations, or refuse it if it overwrites what it was given."""
     kept, version = given.clone(), given._version
     with FlopCounterMode(display=False) as counter:
         out = run(split, side, given)
@@ -210,7 +210,7 @@ def refuse_logits(logits: object, batch_size: int, classes: int) -> None:
 
 
 def refuse_unfit_for_one(split: Split, sample: Tensor, classes: int) -> None:
-    """Refuse halves that lose the batch's dimension when it is 1, for example by squeeze()."""
+    """Refuse parts that lose the batch's dimension when it is 1, for example by squeeze()."""
     with torch.no_grad():
         try:
             refuse_logits(run(split, "server-side", run(split, "client-side", sample)), 1, classes)
@@ -227,7 +227,7 @@ def shape(tensor: Tensor) -> str:
 
 
 def refuse_missing_gradients(split: Split, batch: Tensor, twice: bool) -> None:
-    """Refuse halves in which a trainable parameter, or the activations, would get no gradient."""
+    """Refuse parts in which a trainable parameter, or the activations, would get no gradient."""
     activations = run(split, "client-side", batch)
     received = activations.detach().requires_grad_()  # as on the server: the graph ends at the cut
     wanted = {"the activations": received, **_trainable(split.server)}
@@ -242,12 +242,12 @@ def refuse_missing_gradients(split: Split, batch: Tensor, twice: bool) -> None:
                 "(matmul, softmax, matmul), or choose a method that differentiates once"
             ) from error
     trained = _trainable(split.device)
-    if trained:  # a frozen half needs no gradient
+    if trained:  # a frozen part needs no gradient
         _gradients("client-side", activations, trained)
 
 
-def _trainable(half: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter for name, parameter in half.named_parameters() if parameter.requires_grad}
+def _trainable(part: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter for name, parameter in part.named_parameters() if parameter.requires_grad}
 
 
 def _gradients(

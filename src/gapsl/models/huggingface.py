@@ -55,20 +55,20 @@ def cut_transformer(model: nn.Module, at: int) -> Split:
         raise CutError(f"{type(model).__name__} has {count} blocks; cut after 1 to {count - 1}, not {at!r}")
     embeddings, norm = parts
     assert embeddings is not None and norm is not None
-    halves = Split(FirstBlocks(embeddings, blocks[:at]), LastBlocks(blocks[at:], norm, head))
+    found = Split(FirstBlocks(embeddings, blocks[:at]), LastBlocks(blocks[at:], norm, head))
     size = config.image_size
     height, width = (size, size) if isinstance(size, int) else size
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(2, config.num_channels, height, width, generator=generator)
-    _refuse_other_logits(model, halves, images)
-    return halves
+    _refuse_other_logits(model, found, images)
+    return found
 
 
-def _refuse_other_logits(model: nn.Module, halves: Split, images: Tensor) -> None:
+def _refuse_other_logits(model: nn.Module, parts: Split, images: Tensor) -> None:
     with untouched(model), torch.no_grad():
         model.eval()
         expected = model(images).logits
-        found = halves.server(halves.device(images))
+        found = parts.server(parts.device(images))
     if expected.shape != found.shape or not torch.allclose(expected, found, atol=1e-4, rtol=1e-4):
         raise CutError(
             f"{type(model).__name__} does more than its blocks and a head on the class token; {HOW}"

@@ -33,7 +33,7 @@ class LoadReport:
 
 
 def load_pretrained(model: nn.Module | Split, path: str | Path) -> LoadReport:
-    """Load a `.safetensors`, `.pt` or `.pth` file, an export or a run into a model or its halves.
+    """Load a `.safetensors`, `.pt` or `.pth` file, an export or a run into a model or its parts.
 
     Names and shapes must match, but for the last layer and for what a transformer can resize; what is refused
     changes nothing. Of a run it is the client-side model of its first device: see `load_own_start`.
@@ -47,8 +47,8 @@ def load_pretrained(model: nn.Module | Split, path: str | Path) -> LoadReport:
         server = {**server, **parts.head}
     if not isinstance(model, Split):
         return _load(path, [(model, {**(client or {}), **(server or {})})])
-    halves = [(model.device, client), (model.server, server)]
-    return _load(path, [(half, weights) for half, weights in halves if weights is not None])
+    both = [(model.device, client), (model.server, server)]
+    return _load(path, [(part, weights) for part, weights in both if weights is not None])
 
 
 def load_own_start(model: nn.Module, head: nn.Module | None, path: str | Path, device: int) -> None:

@@ -168,7 +168,7 @@ class ViT(Front):
                 f"there is no cut {at!r}: a cut falls after block 1 to {len(names)}, "
                 f"also named blocks.0 to blocks.{len(names) - 1}; the server needs the last block"
             )
-        # The blocks keep their numbers, so that both halves keep the model's parameter names.
+        # The blocks keep their numbers, so that both parts keep the model's parameter names.
         blocks = list(self.blocks.named_children())
         front, back = (nn.Sequential(OrderedDict(part)) for part in (blocks[:after], blocks[after:]))
         return Split(

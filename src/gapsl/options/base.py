@@ -11,7 +11,7 @@ from gapsl.device.exchange import Exchange, Outcome, Upload
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Contribution, Halfway
 from gapsl.methods.server_model import ServerModel
-from gapsl.models.half import Half
+from gapsl.models.part import ModelPart
 
 
 class Option(Strategy):
@@ -68,9 +68,9 @@ class Option(Strategy):
         """Return the server-side model to evaluate."""
         return self.method.server_model()
 
-    def halves(self) -> Mapping[str, Half]:
+    def parts(self) -> Mapping[str, ModelPart]:
         """Return everything on the server that trains."""
-        return self.method.halves()
+        return self.method.parts()
 
     def state(self) -> dict[str, Any]:
         """Return what else must survive a restart."""

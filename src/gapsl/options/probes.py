@@ -19,7 +19,7 @@ from gapsl.alignment import consistency_scores, pairwise_angles
 from gapsl.alignment.leader import select
 from gapsl.device.exchange import Exchange, Outcome, ProbeRecord, Reply, Upload
 from gapsl.methods.base import Strategy
-from gapsl.models.half import all_finite
+from gapsl.models.part import all_finite
 from gapsl.options.base import Option
 
 TINY = 1e-12

@@ -30,7 +30,7 @@ from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel, cross_entropy
 from gapsl.models import Split
 from gapsl.models.cut import behead
-from gapsl.models.half import make_half
+from gapsl.models.part import make_part
 from gapsl.options.assemble import make_losses, with_options
 from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.options.losses import HeadLoss, check_loss
@@ -77,9 +77,9 @@ def make_parts(
         raise InputError(f"{config.dataset} has no samples; serve it to devices that bring their own data")
     saved = partition_file if partition_file is not None and partition_file.exists() else None
     partition = undivided(config) if own_data else take_partition(config, source, saved)
-    halves = take_model(config, source, given.model)
-    checked(halves, config, source)
-    halves = Split(*(arranged(half, config, where) for half in (halves.device, halves.server)))
+    model = take_model(config, source, given.model)
+    checked(model, config, source)
+    model = Split(*(arranged(part, config, where) for part in (model.device, model.server)))
 
     if config.evaluate_devices is not None and config.evaluate_devices > config.devices:
         raise InputError(
@@ -89,17 +89,17 @@ def make_parts(
     circumstances = Circumstances(
         given.loss,
         shift=None if partition.shift is None else partition.spec,
-        batch_norm=any(isinstance(module, BATCH_NORMS) for module in halves.device.modules()),
+        batch_norm=any(isinstance(module, BATCH_NORMS) for module in model.device.modules()),
     )
     refuse_incompatible(config.method, config, config.parameters(), circumstances)
     head: nn.Module | None = None
     if config.labels == "device":
-        middle, head = behead(halves.server)
-        halves = Split(halves.device, middle)
+        middle, head = behead(model.server)
+        model = Split(model.device, middle)
     pooled = METHODS[config.method].pooled
     owners = [np.sort(np.concatenate(partition.devices))] if pooled else partition.devices
     faults = make_faults(config.faults, devices=config.devices, seed=config.seed)
-    parts = Parts(config, source, partition, owners, halves, 0, where, faults, given.loss, head, own_data)
+    parts = Parts(config, source, partition, owners, model, 0, where, faults, given.loss, head, own_data)
     planned = config.rounds or (config.epochs or DEFAULT_EPOCHS) * parts.epoch(sum(partition.sizes))
     return replace(parts, total_rounds=max(config.extended_to or 0, planned))
 
@@ -118,7 +118,7 @@ def make_training(
     Its files go to `folder`, `observers` are told how it goes on, `stop` is asked after every round, and
     `custom` names what the caller brought.
     """
-    config, source, partition, halves = parts.config, parts.source, parts.partition, parts.halves
+    config, source, partition, model = parts.config, parts.source, parts.partition, parts.model
     per_epoch = parts.epoch(sum(info.samples for info in fleet.devices.values()))
     loss = parts.loss
     if parts.head is not None:
@@ -126,7 +126,7 @@ def make_training(
         loss = HeadLoss(fleet.head_loss)
     losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
     server = ServerModel(
-        make_half(halves.server, config.server_optimizer, parts.total_rounds),
+        make_part(model.server, config.server_optimizer, parts.total_rounds),
         seed=config.seed,
         loss=losses.server,
         device_loss=losses.device,

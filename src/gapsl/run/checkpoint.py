@@ -13,7 +13,7 @@ from typing import Any
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import fsync_folder, plain, write_json
 from gapsl.common.tensors import CANNOT_STORE, Rounds, read_tensors, remove, write_tensors
-from gapsl.models.half import Half
+from gapsl.models.part import ModelPart
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
@@ -27,10 +27,10 @@ class Checkpoint:
     round: int
     state: Mapping[str, Any]
 
-    def load_half(self, name: str, half: Half) -> None:
+    def load_part(self, name: str, part: ModelPart) -> None:
         """Restore a model and its optimizer from their file."""
         try:
-            half.load(read_tensors(self.folder / f"{name}.safetensors", half.parameters[0].device))
+            part.load(read_tensors(self.folder / f"{name}.safetensors", part.parameters[0].device))
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(
                 f"checkpoint {self.folder} does not fit this model: {error}; "
@@ -46,14 +46,14 @@ class Checkpoints(Rounds):
         self.run, self.keep = run, keep  # of "" any run's are read
         self.keep_start = False  # whether round 0, which any device can go back to, is kept as well
 
-    def write(self, round: int, halves: Mapping[str, Half], fleet: Any, state: Mapping[str, Any]) -> Path:
+    def write(self, round: int, parts: Mapping[str, ModelPart], fleet: Any, state: Mapping[str, Any]) -> Path:
         """Store a round; a crash at any moment leaves the older checkpoints as they were."""
         final, draft = self.path(round), self.draft()
         remove(draft)
         try:
             draft.mkdir(parents=True)
-            for name, half in halves.items():
-                write_tensors(draft / f"{name}.safetensors", half.tensors())
+            for name, part in parts.items():
+                write_tensors(draft / f"{name}.safetensors", part.tensors())
             fleet.save(draft, round)
             files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
             for name in files:

@@ -15,7 +15,7 @@ from gapsl.common.registry import nearest
 from gapsl.common.settings import in_words
 from gapsl.methods.base import Parameters, Strategy
 from gapsl.methods.registry import METHODS
-from gapsl.models.half import OptimizerConfig
+from gapsl.models.part import OptimizerConfig
 from gapsl.options.settings import OptionSettings
 
 PRESETS = Path(__file__).parent / "presets"

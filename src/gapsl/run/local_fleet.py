@@ -48,7 +48,7 @@ def make_fleet(parts: Parts, kind: Callable[..., LocalFleet] | None = None) -> L
             config,
             source,
             indices,
-            parts.halves.device,
+            parts.model.device,
             parts.total_rounds,
             parts.where,
             probes=probes,
@@ -73,8 +73,8 @@ def graph_budget(parts: Parts, processes: int) -> GraphBudget:
     """Return how many graphs each process may keep, of the size that one device's has."""
     config, source = parts.config, parts.source
     shape = (config.batch_size, *source.input_shape)
-    inputs = torch.zeros(shape, device=parts.where, dtype=next(parts.halves.device.parameters()).dtype)
-    each = graph_bytes(copy.deepcopy(parts.halves.device), inputs)
+    inputs = torch.zeros(shape, device=parts.where, dtype=next(parts.model.device.parameters()).dtype)
+    each = graph_bytes(copy.deepcopy(parts.model.device), inputs)
     return GraphBudget(config.graph_memory * MEGABYTE // processes, each)
 
 

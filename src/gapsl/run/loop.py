@@ -15,7 +15,7 @@ from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
 from gapsl.fleets.base import Beside, DropOuts, Fleet, Split, Traffic, Unmeasured
 from gapsl.methods.base import Strategy
-from gapsl.models.half import digest
+from gapsl.models.part import digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, stretched
 from gapsl.run.evaluation import converged_epoch, evaluate
@@ -275,8 +275,8 @@ class Training:
 def weights_sha256(strategy: Strategy, digests: Mapping[int, str]) -> str:
     """Return the SHA-256 over all models of a run: the server's, and the devices' by their own digests."""
     sha = hashlib.sha256()
-    for name, half in strategy.halves().items():
-        sha.update(f"{name}={digest(half.model)};".encode())
+    for name, part in strategy.parts().items():
+        sha.update(f"{name}={digest(part.model)};".encode())
     for device, found in sorted(digests.items()):
         sha.update(f"device-{device:04d}={found};".encode())
     return sha.hexdigest()

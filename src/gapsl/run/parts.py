@@ -62,7 +62,7 @@ class Parts:
     source: Source
     partition: Partition
     owners: Sequence[Indices]  # the samples of each device
-    halves: Split  # at their start
+    model: Split  # at its start
     total_rounds: int
     where: torch.device
     faults: Faults | None
@@ -84,19 +84,19 @@ def take_source(config: Config, data: GivenData | None, progress: Progress | Non
 
 
 def take_model(config: Config, source: Source, given: GivenModel | None) -> Split:
-    """Return the halves that the caller brought, or that the configuration names, at their start."""
+    """Return the model that the caller brought, or that the configuration names, at its start."""
     if given is None:
         return normalised(named_model(config, source), config)
     refuse_ignored(config, given)
-    halves = copy.deepcopy(given)
-    if isinstance(halves, nn.Module):
+    model = copy.deepcopy(given)
+    if isinstance(model, nn.Module):
         if config.cut is None:
             raise InputError("a model of your own needs a cut: give cut=..., or two modules as gapsl.Split")
         sample = source.train.read(torch.arange(min(2, len(source.train))))
-        halves = split(halves, config.cut, make_evaluation_transform(source)(sample))
+        model = split(model, config.cut, make_evaluation_transform(source)(sample))
     if config.pretrained is not None:
-        load_pretrained(halves, config.pretrained)
-    return normalised(halves, config)
+        load_pretrained(model, config.pretrained)
+    return normalised(model, config)
 
 
 def refuse_ignored(config: Config, given: GivenModel) -> None:
@@ -109,16 +109,16 @@ def refuse_ignored(config: Config, given: GivenModel) -> None:
             )
 
 
-def checked(halves: Split, config: Config, source: Source) -> CutReport:
+def checked(model: Split, config: Config, source: Source) -> CutReport:
     """Check the cut on a dummy batch before anything is trained."""
-    for side, half in (("client-side", halves.device), ("server-side", halves.server)):
-        if not any(parameter.requires_grad for parameter in half.parameters()):
+    for side, part in (("client-side", model.device), ("server-side", model.server)):
+        if not any(parameter.requires_grad for parameter in part.parameters()):
             raise InputError(
                 f"the {side} model has no parameter to train; cut elsewhere, or let some require gradients "
                 "(for devices that do not learn there is the method frozen)"
             )
     return check_cut(
-        halves,
+        model,
         input_shape=source.input_shape,
         classes=len(source.classes),
         batch_size=config.batch_size,

@@ -108,7 +108,7 @@ class Recovery:
             "mostly": state.health.mostly,
             "seconds": state.seconds,
         }
-        self._checkpoints.write(state.round, self._strategy.halves(), self._fleet, content)
+        self._checkpoints.write(state.round, self._strategy.parts(), self._fleet, content)
         self._stored = state.round
         if self._apart is not None:
             self._apart.checkpoint_written(state.round)
@@ -117,8 +117,8 @@ class Recovery:
         """Go back to a checkpoint, or to the start if there is none; records after it are forgotten."""
         if checkpoint is not None:
             self._recorder.check(checkpoint.round)
-            for name, half in self._strategy.halves().items():
-                checkpoint.load_half(name, half)
+            for name, part in self._strategy.parts().items():
+                checkpoint.load_part(name, part)
             try:
                 content = checkpoint.state
                 self._fleet.load(checkpoint.folder, checkpoint.round)

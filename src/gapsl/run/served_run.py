@@ -20,7 +20,7 @@ from gapsl.common.tensors import Rounds
 from gapsl.data import make_evaluation_transform
 from gapsl.device.build import LAYOUTS, batched
 from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
-from gapsl.models.half import model_bytes
+from gapsl.models.part import model_bytes
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PROTOCOL
 from gapsl.network.protocol.contract import TensorContract
@@ -226,7 +226,7 @@ def make_remote_fleet(
     fleet = RemoteFleet(
         dispatcher,
         merges=bool(network.parameter_server),
-        model_bytes=model_bytes(parts.halves.device),
+        model_bytes=model_bytes(parts.model.device),
         sizes=common_sizes(parts),
         sets=public_sets(parts) if network.data == "own" else None,
         where=parts.where,
@@ -277,7 +277,7 @@ def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
     source = parts.source
     if source.described:
         return {}
-    dtype = next(parts.halves.device.parameters()).dtype
+    dtype = next(parts.model.device.parameters()).dtype
 
     def test() -> Iterator[Tensor]:
         inputs = batched(source.test, np.arange(len(source.test)), make_evaluation_transform(source))
@@ -289,11 +289,11 @@ def public_sets(parts: Parts) -> dict[wire.Evaluate.Set, EvaluationInputs]:
 def shapes_at_cut(parts: Parts) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of one sample's activations, and before the head where devices have it."""
     with torch.no_grad():
-        sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.halves.device.parameters()).dtype)
-        at_cut = parts.halves.device.eval()(sample.to(parts.where))
-        parts.halves.device.train()
+        sample = torch.zeros(1, *parts.source.input_shape, dtype=next(parts.model.device.parameters()).dtype)
+        at_cut = parts.model.device.eval()(sample.to(parts.where))
+        parts.model.device.train()
         if parts.head is None:
             return tuple(at_cut.shape[1:]), ()
-        features = parts.halves.server.eval()(at_cut)
-        parts.halves.server.train()
+        features = parts.model.server.eval()(at_cut)
+        parts.model.server.train()
     return tuple(at_cut.shape[1:]), tuple(features.shape[1:])

@@ -59,8 +59,8 @@ def test_heads_learn_and_differ_between_devices(tmp_path: Any) -> None:
     gapsl.train(**SMALL, method="psl", labels="device", out=tmp_path / "run")
     heads = [
         {name: t for name, t in tensors.items() if name.startswith("head.model.")}
-        for half, tensors in stored(tmp_path / "run").items()
-        if half.startswith("device")
+        for part, tensors in stored(tmp_path / "run").items()
+        if part.startswith("device")
     ]
     assert len(heads) == 3 and all(heads)
     assert not torch.equal(*(next(iter(head.values())) for head in heads[:2]))
@@ -111,10 +111,10 @@ def test_the_head_is_the_last_layer_with_weights_and_what_follows() -> None:
 
 
 def test_a_transformer_gives_its_head() -> None:
-    halves = gapsl.build_model("vit-micro", classes=5, input_shape=(3, 32, 32))
-    tokens = halves.device(torch.randn(2, 3, 32, 32))
-    expected = halves.server(tokens)
-    middle, head = behead(halves.server)
+    parts = gapsl.build_model("vit-micro", classes=5, input_shape=(3, 32, 32))
+    tokens = parts.device(torch.randn(2, 3, 32, 32))
+    expected = parts.server(tokens)
+    middle, head = behead(parts.server)
     assert torch.equal(head(middle(tokens)), expected)
 
 

@@ -596,7 +596,7 @@ def test_a_run_that_does_not_wait_goes_on_from_its_own_newest():
 
 
 def averaged(told, *, late=()):
-    """Let the devices average their halves after a round that was closed without the late ones."""
+    """Let the devices average their models after a round that was closed without the late ones."""
     for device in {0, 1} - set(late):
         told.uploads(device, 1)
     list(told.fleet.collect(1, ROUND))
@@ -616,7 +616,7 @@ def goes_back(told, device):
         told.fleet.dispatcher.step()
 
 
-def test_who_goes_back_after_halves_were_averaged_does_so_after_the_round():
+def test_who_goes_back_after_parts_were_averaged_does_so_after_the_round():
     told = Told("deadline:0.2").begin()
     averaged(told)
     goes_back(told, 0)
@@ -632,7 +632,7 @@ def test_so_does_who_was_late_for_the_round_but_had_the_mean():
     assert told.fleet.drain_events() == FleetEvents(restored_before={1: 0}), "of the next round"
 
 
-def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
+def test_who_goes_back_before_parts_are_averaged_is_told_from_who_does_after():
     told = Told("deadline:5").begin()
     told.uploads(0, 1)
     collected = told.fleet.collect(1, ROUND)
@@ -648,7 +648,7 @@ def test_who_goes_back_before_halves_are_averaged_is_told_from_who_does_after():
     assert told.fleet.drain_events() == FleetEvents(restored_between={0: 0})
 
 
-# --- a stop while halves are averaged
+# --- a stop while client-side models are averaged
 
 
 def test_a_stop_waits_for_an_averaging_however_long_ago_it_was_asked_for(monkeypatch):

@@ -56,9 +56,9 @@ def test_an_export_says_what_it_is(tmp_path: Path) -> None:
 
 def test_the_joined_file_has_the_uncut_models_names(tmp_path: Path) -> None:
     gapsl.export(run_of("psl"), tmp_path / "model", client=0)
-    halves = build_model("mlp", classes=10, input_shape=(1, 8, 8), width=0.25)
+    parts = build_model("mlp", classes=10, input_shape=(1, 8, 8), width=0.25)
     found = load_file(tmp_path / "model" / "model.safetensors")
-    assert found.keys() == {**halves.device.state_dict(), **halves.server.state_dict()}.keys()
+    assert found.keys() == {**parts.device.state_dict(), **parts.server.state_dict()}.keys()
 
 
 def test_all_clients_are_exported_each_in_a_folder(tmp_path: Path) -> None:

@@ -139,18 +139,18 @@ def test_a_model_of_ones_own_is_given_again(own: tuple[Path, TensorDataset, floa
 
 
 def test_two_modules_of_ones_own_are_given_again(tmp_path: Path) -> None:
-    def halves() -> gapsl.Split:
+    def parts() -> gapsl.Split:
         front = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh())
         return gapsl.Split(front, nn.Sequential(nn.Linear(6, 2)))
 
     labels = torch.arange(40) % 2
     data = TensorDataset(torch.randn(40, 4) + labels[:, None], labels)
     gapsl.train(
-        model=halves(), dataset=(data, data), devices=2, rounds=3, out=tmp_path / "run", partition="iid"
+        model=parts(), dataset=(data, data), devices=2, rounds=3, out=tmp_path / "run", partition="iid"
     )
-    assert gapsl.load(tmp_path / "run", 0, model=halves()).predict(torch.randn(3, 4)).shape == (3, 2)
+    assert gapsl.load(tmp_path / "run", 0, model=parts()).predict(torch.randn(3, 4)).shape == (3, 2)
     with pytest.raises(InputError, match="two modules"):
-        gapsl.load(tmp_path / "run", 0, model=nn.Sequential(*halves().device, *halves().server))
+        gapsl.load(tmp_path / "run", 0, model=nn.Sequential(*parts().device, *parts().server))
 
 
 # --- old and damaged runs

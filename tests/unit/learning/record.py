@@ -237,13 +237,13 @@ def disturbed(size: float, seed: int) -> Iterator[None]:
     original = simulation.take_model
 
     def take_model(*arguments: Any) -> Any:
-        halves = original(*arguments)
+        parts = original(*arguments)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for half in (halves.device.double(), halves.server.double()):
-                for parameter in half.parameters():
+            for part in (parts.device.double(), parts.server.double()):
+                for parameter in part.parameters():
                     parameter.mul_(1 + size * torch.randn(parameter.shape, generator=generator))
-        return halves
+        return parts
 
     simulation.take_model = take_model
     try:

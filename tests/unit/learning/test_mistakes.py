@@ -275,12 +275,12 @@ def rows_averaged_by_data(patch: Patch) -> None:
     patch.setattr(Epsl, "_mean", mean)
 
 
-def halves_averaged_unweighted(patch: Patch) -> None:
+def models_averaged_unweighted(patch: Patch) -> None:
     right = ClientAveraging.weights
     patch.setattr(ClientAveraging, "weights", lambda self: dict.fromkeys(right(self), 1.0))
 
 
-def client_halves_not_averaged(patch: Patch) -> None:
+def client_models_not_averaged(patch: Patch) -> None:
     patch.setattr(LocalFleet, "average", lambda self, weights: None)
 
 
@@ -297,7 +297,7 @@ def devices_always_in_the_same_order(patch: Patch) -> None:
     patch.setattr(SflV2, "step", step)
 
 
-def client_half_not_handed_over(patch: Patch) -> None:
+def client_model_not_handed_over(patch: Patch) -> None:
     patch.setattr(LocalFleet, "hand_over", lambda self, source, target: None)
 
 
@@ -404,9 +404,9 @@ MISTAKES: Mapping[str, list[Callable[[Patch], None]]] = {
     "gapsl samples": [everybody_weighs_the_same],
     "epsl": [broadcast_scaled, averaged_rows_scaled_on_the_server, rows_averaged_by_data],
     "epsl per-device": [rows_averaged_by_data],
-    "sfl": [halves_averaged_unweighted, client_halves_not_averaged, server_copies_not_averaged],
-    "sfl-v2": [halves_averaged_unweighted, devices_always_in_the_same_order],
-    "vanilla": [client_half_not_handed_over, turns_of_one_batch],
+    "sfl": [models_averaged_unweighted, client_models_not_averaged, server_copies_not_averaged],
+    "sfl-v2": [models_averaged_unweighted, devices_always_in_the_same_order],
+    "vanilla": [client_model_not_handed_over, turns_of_one_batch],
     "frozen": [frozen_devices_learn],
     "central": [one_batch_a_round],
     "single": [everybody_trains],
@@ -423,8 +423,8 @@ SOME = {
     ("gapsl", leader_is_the_mean_of_all),
     ("psl", reduced_the_other_way),
     ("epsl", broadcast_scaled),
-    ("sfl", halves_averaged_unweighted),
-    ("vanilla", client_half_not_handed_over),
+    ("sfl", models_averaged_unweighted),
+    ("vanilla", client_model_not_handed_over),
     ("psl prior", frequencies_of_the_wrong_sign),
     ("psl meeting", nobody_is_aligned),
 }

@@ -14,7 +14,7 @@ SETTINGS = {name: ({"lambda": 2.0} if name.startswith("gapsl") else {}) for name
 
 
 def layer_of(strategy):
-    (layer,) = [m for m in strategy.server.half.model.modules() if isinstance(m, nn.BatchNorm1d)]
+    (layer,) = [m for m in strategy.server.part.model.modules() if isinstance(m, nn.BatchNorm1d)]
     return layer
 
 
@@ -122,7 +122,7 @@ def test_they_move_once_per_round_at_any_momentum(momentum):
     strategy = method("psl", model)
     for t in (1, 2):
         uploads = uploads_for("batch-norm", seed=t, round=t)
-        model.load_state_dict(strategy.server.half.model.state_dict())
+        model.load_state_dict(strategy.server.part.model.state_dict())
         play(strategy, uploads, round=t)
         for found, wanted in zip(
             fingerprint(layer_of(strategy)), fingerprint(expected_running(model, uploads)), strict=True

@@ -29,17 +29,17 @@ def test_sfl_v1_trains_a_copy_for_each_device():
     for upload in uploads:
         own = copy.deepcopy(model)
         at_cut = descend(own, upload, lr=0.5)
-        assert torch.allclose(flat(sfl.copies[upload.device].half.model), flat(own), rtol=1e-14)
+        assert torch.allclose(flat(sfl.copies[upload.device].part.model), flat(own), rtol=1e-14)
         assert torch.equal(outcome.replies[upload.device].gradient, at_cut)
 
 
 @pytest.mark.parametrize("choice", ["samples", "uniform"])
-def test_sfl_v1_averages_the_copies_with_the_client_halves_weights(choice):
+def test_sfl_v1_averages_the_copies_with_the_client_parts_weights(choice):
     samples = [10, 20, 30, 40]
     model, uploads = server_named("tanh"), uploads_for("tanh")
     sfl = method("sfl", model, samples=samples, interval=1, weights=choice)
     play(sfl, uploads)
-    copies = [flat(passes.half.model) for passes in sfl.copies.values()]
+    copies = [flat(passes.part.model) for passes in sfl.copies.values()]
     shares = sfl.averaging(1)
     assert sfl.averaging(1) == shares, "a question changes nothing"
     sfl.average(shares)
@@ -49,7 +49,7 @@ def test_sfl_v1_averages_the_copies_with_the_client_halves_weights(choice):
     )
     mean = sum(n / sum(expected) * c for n, c in zip(expected, copies, strict=True))
     for passes in sfl.copies.values():
-        assert torch.allclose(flat(passes.half.model), mean, rtol=1e-14)
+        assert torch.allclose(flat(passes.part.model), mean, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["sfl", "sfl-v2"])
@@ -81,7 +81,7 @@ def test_sfl_v1_s_angles_are_at_the_common_weights_also_between_averagings():
     first, second = uploads_for("tanh", seed=1), uploads_for("tanh", seed=2, round=2)
     start = play(method("psl", model), first).angles
     assert torch.allclose(play(sfl, first, measure=True).angles, start, rtol=1e-12)
-    mean = sum(n / 100 * flat(sfl.copies[d].half.model) for d, n in enumerate([10, 20, 30, 40]))
+    mean = sum(n / 100 * flat(sfl.copies[d].part.model) for d, n in enumerate([10, 20, 30, 40]))
     nn.utils.vector_to_parameters(mean, list(model.parameters()))
     expected = play(method("psl", model), second).angles
     assert torch.allclose(play(sfl, second, round=2, measure=True).angles, expected, rtol=1e-9, atol=1e-9)
@@ -114,7 +114,7 @@ def test_sfl_v2_takes_the_devices_one_after_another_in_a_random_order_every_roun
     strategy = method("sfl-v2", model, devices=3, rounds_per_epoch=99)
     orders = []
     for t in range(1, 9):
-        model.load_state_dict(strategy.server.half.model.state_dict())
+        model.load_state_dict(strategy.server.part.model.state_dict())
         uploads = uploads_for("tanh", devices=3, seed=t, round=t)
         play(strategy, uploads, round=t)
         (order,) = orders_that_explain(strategy, model, uploads, t)

@@ -182,9 +182,9 @@ def test_a_step_that_would_leave_no_numbers_is_not_taken_and_says_who_was_in_it(
         lr=10.0,
         **settings,
     )
-    before = {key: value.clone() for key, value in strategy.server.half.tensors().items()}
+    before = {key: value.clone() for key, value in strategy.server.part.tensors().items()}
     outcome = play(strategy, uploads)
-    after = strategy.server.half.tensors()
+    after = strategy.server.part.tensors()
     assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in after)
     assert list(outcome.skipped) == [1, 2, 0], "longest first"
     assert "not finite" in outcome.skipped[1] and "3e+38" in outcome.skipped[1]
@@ -213,4 +213,4 @@ def test_what_an_optimizer_keeps_stays_finite_too():
     model, uploads = choose([[1e30, 0.0]] * 3, dtype=torch.float32)
     strategy = method("psl", model, devices=3, loss=product_loss, optimizer=torch.optim.AdamW)
     assert len(play(strategy, uploads).skipped) == 3
-    assert strategy.server.half.optimizer.state_dict()["state"] == {}
+    assert strategy.server.part.optimizer.state_dict()["state"] == {}

@@ -51,15 +51,15 @@ class RoundLoss:
         shares = {i: amount / sum(amounts.values()) for i, amount in amounts.items()}
         equal = {"mean": 1 / len(self.kept), "sum": 1.0}
         self.shares = shares if reduction == "samples" else dict.fromkeys(self.kept, equal.get(reduction))
-        self.point = flat(self.passes.half.model).clone()
+        self.point = flat(self.passes.part.model).clone()
         members = [self.passes.first_order(uploads[i]).gradient.clone() for i in selection.leader]
         self.leader = sum(members) / len(members)
 
     def part(self, device, vector, activations):
-        set_weights(self.passes.half.model, vector)
+        set_weights(self.passes.part.model, vector)
         upload = self.uploads[device]
         found = self.passes.first_order(Upload(device, upload.round, upload.turn, activations, upload.labels))
-        set_weights(self.passes.half.model, self.point)
+        set_weights(self.passes.part.model, self.point)
         gradient = found.gradient
         cosine = float(gradient @ self.leader / (gradient.norm() * self.leader.norm()))
         return found.loss + self.weight * (1 - cosine)
@@ -251,8 +251,8 @@ def test_a_server_parameter_that_no_loss_uses_stays_where_it_is(mode):
     model = Idle().double()
     strategy = gapsl(model, mode)
     play(strategy, uploads_for("tanh"))
-    assert torch.equal(flat(strategy.server.half.model.idle), flat(model.idle))
-    assert not torch.equal(flat(strategy.server.half.model.used), flat(model.used))
+    assert torch.equal(flat(strategy.server.part.model.idle), flat(model.idle))
+    assert not torch.equal(flat(strategy.server.part.model.used), flat(model.used))
 
 
 # In the world of chosen gradients u_i itself can be read: z_i = (w - lambda * u_i) / n.

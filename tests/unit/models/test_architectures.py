@@ -64,12 +64,10 @@ def test_vgg16_has_the_well_known_number_of_parameters_in_its_convolutions() -> 
 
 def test_vgg16_cut_4_is_torchvisions_features_up_to_10() -> None:
     model = vgg16(10, (3, 32, 32), width=0.125)
-    halves = model.cut(4)
-    assert [name for name, _ in halves.device.features.named_children()] == [
-        str(index) for index in range(10)
-    ]
-    assert isinstance(halves.device.features[9], nn.MaxPool2d)
-    assert halves.device.state_dict().keys() == model.cut("features.9").device.state_dict().keys()
+    parts = model.cut(4)
+    assert [name for name, _ in parts.device.features.named_children()] == [str(index) for index in range(10)]
+    assert isinstance(parts.device.features[9], nn.MaxPool2d)
+    assert parts.device.state_dict().keys() == model.cut("features.9").device.state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -111,17 +109,17 @@ def test_attention_equals_the_fused_kernel() -> None:
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
-def test_the_halves_in_a_row_are_the_uncut_model_bit_for_bit(name: str, cut: int) -> None:
+def test_the_parts_in_a_row_are_the_uncut_model_bit_for_bit(name: str, cut: int) -> None:
     torch.manual_seed(cut)
     model = TINY[name]().train()
     x = torch.randn(4, *INPUTS[name])
-    halves = model.cut(cut)
-    device, server = halves.device.state_dict().keys(), halves.server.state_dict().keys()
+    parts = model.cut(cut)
+    device, server = parts.device.state_dict().keys(), parts.server.state_dict().keys()
     assert device | server == model.state_dict().keys()
     assert not device & server
     for mode in (True, False):
         model.train(mode)
-        assert torch.equal(halves.server(halves.device(x)), model(x))
+        assert torch.equal(parts.server(parts.device(x)), model(x))
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -281,8 +279,8 @@ def test_what_cannot_be_built_is_refused_with_a_fix(
 
 def test_a_numeric_string_is_a_number_and_a_block_has_a_name() -> None:
     for cut in (2, "2", "blocks.1"):
-        halves = build_model("vit-micro", classes=3, input_shape=(3, 8, 8), cut=cut)
-        assert len(halves.device.blocks) == 2
+        parts = build_model("vit-micro", classes=3, input_shape=(3, 8, 8), cut=cut)
+        assert len(parts.device.blocks) == 2
 
 
 def test_sizes_named_in_the_paper() -> None:

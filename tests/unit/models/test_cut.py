@@ -1,4 +1,4 @@
-"""Cutting a module: which halves come out, and which cuts are refused."""
+"""Cutting a module: which parts come out, and which cuts are refused."""
 
 import pytest
 import torch
@@ -54,8 +54,8 @@ class HiddenDropout(Net):
 SAMPLE = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def assert_same_names(halves: Split, module: nn.Module) -> None:
-    device, server = halves.device.state_dict().keys(), halves.server.state_dict().keys()
+def assert_same_names(parts: Split, module: nn.Module) -> None:
+    device, server = parts.device.state_dict().keys(), parts.server.state_dict().keys()
     assert not device & server
     assert device | server == module.state_dict().keys()
 
@@ -63,11 +63,11 @@ def assert_same_names(halves: Split, module: nn.Module) -> None:
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_a_number_says_how_many_children_go_to_the_device(at: int) -> None:
     module = chain()
-    halves = split(module, at)
-    assert len(list(halves.device.children())) == at
-    assert_same_names(halves, module)
+    parts = split(module, at)
+    assert len(list(parts.device.children())) == at
+    assert_same_names(parts, module)
     x = torch.randn(7, 4)
-    assert torch.equal(halves.server(halves.device(x)), module(x))
+    assert torch.equal(parts.server(parts.device(x)), module(x))
 
 
 @pytest.mark.parametrize(
@@ -75,25 +75,25 @@ def test_a_number_says_how_many_children_go_to_the_device(at: int) -> None:
 )
 def test_a_dotted_name_cuts_inside_containers_and_keeps_the_names(at: str) -> None:
     module = Net().eval()
-    halves = split(module, at, SAMPLE)
-    assert_same_names(halves, module)
-    assert torch.equal(halves.server(halves.device(SAMPLE)), module(SAMPLE))
+    parts = split(module, at, SAMPLE)
+    assert_same_names(parts, module)
+    assert torch.equal(parts.server(parts.device(SAMPLE)), module(SAMPLE))
 
 
-def test_the_halves_share_the_modules_parameters() -> None:
+def test_the_parts_share_the_modules_parameters() -> None:
     module = chain()
-    halves = split(module, 2)
-    assert halves.device.get_parameter("0.weight") is module.get_parameter("0.weight")
-    assert halves.server.get_parameter("4.bias") is module.get_parameter("4.bias")
+    parts = split(module, 2)
+    assert parts.device.get_parameter("0.weight") is module.get_parameter("0.weight")
+    assert parts.server.get_parameter("4.bias") is module.get_parameter("4.bias")
 
 
 def test_a_layer_that_occurs_twice_runs_twice() -> None:
     act = nn.Tanh()
     module = nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 3), act)
-    halves = split(module, 2)
+    parts = split(module, 2)
     x = torch.randn(2, 3)
-    assert torch.equal(halves.server(halves.device(x)), module(x))
-    assert len(list(halves.server.named_modules(remove_duplicate=False))) == 3
+    assert torch.equal(parts.server(parts.device(x)), module(x))
+    assert len(list(parts.server.named_modules(remove_duplicate=False))) == 3
 
 
 def test_a_module_with_its_own_cut_uses_it() -> None:
@@ -117,9 +117,9 @@ CHAINS = st.recursive(
 def test_every_cut_offered_for_a_nest_of_chains_computes_the_same(module: nn.Sequential) -> None:
     x = torch.ones(2, 3)
     for name in cuts_of(module):
-        halves = split(module, name)
-        assert_same_names(halves, module)
-        assert torch.equal(halves.server(halves.device(x)), module(x))
+        parts = split(module, name)
+        assert_same_names(parts, module)
+        assert torch.equal(parts.server(parts.device(x)), module(x))
 
 
 @pytest.mark.parametrize("at", [0, -1, 5, 99, True])
@@ -140,12 +140,12 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         (nn.Sequential(nn.Linear(4, 2), nn.ReLU()), 1, "server"),
     ],
 )
-def test_a_half_without_parameters_is_refused(module: nn.Module, at: int, side: str) -> None:
+def test_a_part_without_parameters_is_refused(module: nn.Module, at: int, side: str) -> None:
     with pytest.raises(CutError, match=f"leaves the {side} with no parameters"):
         split(module, at)
 
 
-def test_a_half_without_layers_is_refused() -> None:
+def test_a_part_without_layers_is_refused() -> None:
     with pytest.raises(CutError, match=r"leaves the server with no layer.*last layer can be 0, 1, 2, 3$"):
         split(chain(), "4")
 

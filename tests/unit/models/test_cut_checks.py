@@ -53,33 +53,33 @@ def test_the_check_leaves_no_trace() -> None:
     generator = torch.get_rng_state()
     check_cut(split, input_shape=(1, 8, 8), classes=3, batch_size=4, twice=True)
     assert torch.equal(torch.get_rng_state(), generator)
-    for half, kept in zip((split.device, split.server), before, strict=True):
-        assert all(torch.equal(value, kept[name]) for name, value in half.state_dict().items())
+    for part, kept in zip((split.device, split.server), before, strict=True):
+        assert all(torch.equal(value, kept[name]) for name, value in part.state_dict().items())
     assert not any(part.training for part in split.device.modules())
     assert all(part.training for part in split.server.modules())
-    grads = {name: p.grad for half in (split.device, split.server) for name, p in half.named_parameters()}
+    grads = {name: p.grad for part in (split.device, split.server) for name, p in part.named_parameters()}
     assert torch.equal(grads.pop("classifier.weight"), torch.ones(3, 256))
     assert set(grads.values()) == {None}
 
 
-def test_a_refused_half_is_left_without_a_trace_too() -> None:
+def test_a_refused_part_is_left_without_a_trace_too() -> None:
     norm = nn.BatchNorm1d(6)
     with pytest.raises(CutError, match="client-side model fails"):
         check(nn.Sequential(norm, nn.Linear(5, 3)), nn.Linear(3, 3))
     assert norm.num_batches_tracked == 0
 
 
-def test_double_precision_halves_are_checked_in_double_precision() -> None:
+def test_double_precision_parts_are_checked_in_double_precision() -> None:
     report = check(nn.Linear(6, 5).double(), nn.Linear(5, 3).double())
     assert report.activation_bytes == 4 * 5 * 8
 
 
-def test_a_device_half_that_fails_on_the_batch() -> None:
+def test_a_device_part_that_fails_on_the_batch() -> None:
     with pytest.raises(CutError, match="client-side model fails on a batch of shape 4×6"):
         check(nn.Linear(7, 5), nn.Linear(5, 3))
 
 
-def test_a_server_half_that_fails_on_the_activations() -> None:
+def test_a_server_part_that_fails_on_the_activations() -> None:
     with pytest.raises(CutError, match="server-side model fails on activations of shape 4×5"):
         check(nn.Linear(6, 5), nn.Linear(8, 3))
 
@@ -136,7 +136,7 @@ def test_batches_of_one_without_batch_norm_are_fine() -> None:
 @pytest.mark.parametrize(
     "forward", [lambda layer, x: layer(x).squeeze(), lambda layer, x: layer(x).view(-1, 4, 5)[0]]
 )
-def test_a_half_that_loses_a_single_sample(forward: object) -> None:
+def test_a_part_that_loses_a_single_sample(forward: object) -> None:
     with pytest.raises(CutError, match="a single sample does not pass"):
         check(Forward(nn.Linear(6, 5), forward), nn.Linear(5, 3))
 
@@ -155,7 +155,7 @@ def test_a_parameter_without_a_gradient_is_named() -> None:
     assert check(nn.Linear(6, 5), server).server.parameters == 20
 
 
-def test_a_device_half_through_which_no_gradient_flows() -> None:
+def test_a_device_part_through_which_no_gradient_flows() -> None:
     device = Forward(nn.Linear(6, 5), lambda layer, x: layer(x).detach())
     with pytest.raises(CutError, match="no gradient flows through the client-side model"):
         check(device, nn.Linear(5, 3))
@@ -164,12 +164,12 @@ def test_a_device_half_through_which_no_gradient_flows() -> None:
 
 
 @pytest.mark.parametrize("forward", [lambda layer, x: layer(x.detach()), lambda layer, x: layer(x).detach()])
-def test_a_server_half_that_returns_no_gradient(forward: object) -> None:
+def test_a_server_part_that_returns_no_gradient(forward: object) -> None:
     with pytest.raises(CutError, match="server-side model"):
         check(nn.Linear(6, 5), Forward(nn.Linear(5, 3), forward))
 
 
-def test_a_parameter_in_both_halves() -> None:
+def test_a_parameter_in_both_parts() -> None:
     layer = nn.Linear(6, 6)
     with pytest.raises(CutError, match="untie"):
         check(layer, nn.Sequential(layer, nn.Linear(6, 3)))
@@ -209,10 +209,10 @@ def test_fused_attention_has_no_second_derivative() -> None:
         tokens = x.view(-1, 1, 2, 8)
         return layer(nn.functional.scaled_dot_product_attention(tokens, tokens, tokens).flatten(1))
 
-    halves = nn.Linear(6, 16), Forward(nn.Linear(16, 3), attend)
-    assert check(*halves).activation_shape == (4, 16)
+    parts = nn.Linear(6, 16), Forward(nn.Linear(16, 3), attend)
+    assert check(*parts).activation_shape == (4, 16)
     with pytest.raises(CutError, match="write fused attention out"):
-        check(*halves, twice=True)
+        check(*parts, twice=True)
 
 
 def test_every_refusal_is_an_input_error() -> None:

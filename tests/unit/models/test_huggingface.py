@@ -26,12 +26,12 @@ def vit() -> nn.Module:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_the_halves_compute_what_the_model_does(at: int) -> None:
+def test_the_parts_compute_what_the_model_does(at: int) -> None:
     model, images = vit().eval(), torch.randn(3, 1, 8, 8)
-    halves = cut_transformer(model, at)
-    assert torch.allclose(halves.server(halves.device(images)), model(images).logits, atol=1e-5)
+    parts = cut_transformer(model, at)
+    assert torch.allclose(parts.server(parts.device(images)), model(images).logits, atol=1e-5)
     whole = sum(parameter.numel() for parameter in model.parameters())
-    assert whole == sum(p.numel() for half in (halves.device, halves.server) for p in half.parameters())
+    assert whole == sum(p.numel() for part in (parts.device, parts.server) for p in part.parameters())
 
 
 @pytest.mark.parametrize("settings", [{"method": "gapsl"}, {"method": "psl", "labels": "device"}])

@@ -82,9 +82,9 @@ def test_a_name_is_registered_once() -> None:
 def test_a_report_lists_every_parameter_once_and_in_order() -> None:
     split = build_model("vit-micro", classes=3, input_shape=(3, 8, 8), cut=2)
     report = check_cut(split, input_shape=(3, 8, 8), classes=3, batch_size=2)
-    for half in (report.device, report.server):
-        assert sum(layer.parameters for layer in half.layers) == half.parameters
-    names = [layer.name for half in (report.device, report.server) for layer in half.layers]
+    for part in (report.device, report.server):
+        assert sum(layer.parameters for layer in part.layers) == part.parameters
+    names = [layer.name for part in (report.device, report.server) for layer in part.layers]
     assert [name for name in names if name.startswith("blocks")] == [f"blocks.{k}" for k in range(6)]
     assert (report.activation_shape, report.activation_bytes) == ((2, 5, 192), 7680)
 

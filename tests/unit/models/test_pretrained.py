@@ -49,14 +49,14 @@ def test_a_round_trip_through_a_file(tmp_path: Path, suffix: str, build: object)
 
 
 @pytest.mark.parametrize("build", [tiny, narrow])
-def test_the_halves_are_loaded_like_the_whole(tmp_path: Path, build: object) -> None:
+def test_the_parts_are_loaded_like_the_whole(tmp_path: Path, build: object) -> None:
     source, target = build(), build()
     path = write(tmp_path / "weights.pt", source.state_dict())
     load_pretrained(target.cut(1), path)
     assert_equal(target, source.state_dict())
 
 
-def test_one_half_takes_its_part(tmp_path: Path) -> None:
+def test_one_part_takes_its_part(tmp_path: Path) -> None:
     source, target = tiny(), tiny()
     report = load_pretrained(target.cut(1).device, write(tmp_path / "weights.pt", source.state_dict()))
     assert torch.equal(target.pos_embed, source.pos_embed)
@@ -171,7 +171,7 @@ def test_a_file_that_does_not_fit_is_refused_and_changes_nothing(
     assert_equal(model, before)
 
 
-def test_halves_that_use_a_name_twice_are_refused(tmp_path: Path) -> None:
+def test_parts_that_use_a_name_twice_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "weights.pt", nn.Linear(2, 2).state_dict())
     with pytest.raises(InputError, match="load each part by itself"):
         load_pretrained(Split(nn.Linear(2, 2), nn.Linear(2, 2)), path)
@@ -234,6 +234,6 @@ def test_building_from_a_file_says_what_it_left_out(tmp_path: Path, caplog: pyte
     source = small(5, (1, 8, 8))
     path = write(tmp_path / "weights.pt", source.state_dict())
     with caplog.at_level(logging.INFO, "gapsl"):
-        halves = build_model("small", classes=3, input_shape=(1, 8, 8), pretrained=path)
-    assert torch.equal(halves.device.stages[0].conv.weight, source.stages[0].conv.weight)
+        parts = build_model("small", classes=3, input_shape=(1, 8, 8), pretrained=path)
+    assert torch.equal(parts.device.stages[0].conv.weight, source.stages[0].conv.weight)
     assert "not loaded: ['classifier.weight', 'classifier.bias']" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapsl.models.half import OptimizerConfig
+from gapsl.models.part import OptimizerConfig
 from gapsl.run.evaluation import converged_epoch
 
 

@@ -23,9 +23,9 @@ def started(tmp_path: Path, method: str = "psl", **settings: Any) -> dict[str, d
     config = compose(words={"method": method, **QUICK, **LEARNS, **settings})
     parts = make_parts(config)
     fleet = make_fleet(parts)
-    found = {"server": parts.halves.server.state_dict()}
+    found = {"server": parts.model.server.state_dict()}
     for number, device in fleet._devices.items():
-        found[f"device-{number:04d}"] = device.half.model.state_dict()
+        found[f"device-{number:04d}"] = device.part.model.state_dict()
         if parts.head is not None:
             found[f"head-{number:04d}"] = device.head.model.state_dict()
     return found
@@ -93,7 +93,7 @@ def test_training_goes_on_from_where_it_was(tmp_path: Path) -> None:
     assert tuned.final.device_mean > fresh.final.device_mean + 0.2
 
 
-def test_one_part_alone_is_loaded_into_its_half(tmp_path: Path) -> None:
+def test_one_part_alone_is_loaded_into_its_part(tmp_path: Path) -> None:
     gapsl.export(run_of("psl"), tmp_path / "model", client=1)
     (tmp_path / "device").mkdir()
     for name in ("client.safetensors", "export.json"):
@@ -130,13 +130,13 @@ def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_of_ones_own_starts_from_its_run(tmp_path: Path) -> None:
-    def halves() -> gapsl.Split:  # both with the same names
+    def parts() -> gapsl.Split:  # both with the same names
         front = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh())
         return gapsl.Split(front, torch.nn.Sequential(torch.nn.Linear(6, 2)))
 
     labels = torch.arange(40) % 2
     data = torch.utils.data.TensorDataset(torch.randn(40, 4) + labels[:, None], labels)
-    given: dict[str, Any] = {"model": halves(), "dataset": (data, data), "devices": 2, "partition": "iid"}
+    given: dict[str, Any] = {"model": parts(), "dataset": (data, data), "devices": 2, "partition": "iid"}
     gapsl.train(rounds=3, method="psl", out=tmp_path / "run", **given)
     again = gapsl.train(
         rounds=1, method="frozen", out=tmp_path / "again", pretrained=str(tmp_path / "run"), **given

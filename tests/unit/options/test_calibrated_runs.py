@@ -138,7 +138,7 @@ def test_a_channels_last_run_resumes_to_the_bit(tmp_path):
     assert gapsl.resume(tmp_path / "cut").final.weights_sha256 == whole.final.weights_sha256
 
 
-def test_records_tell_how_far_the_halves_went_and_how_long_gradients_are(tmp_path):
+def test_records_tell_how_far_the_parts_went_and_how_long_gradients_are(tmp_path):
     out = tmp_path / "run"
     gapsl.train(
         method="gapsl", dataset="digits", train_samples=120, test_samples=40, devices=4, batch_size=4,

@@ -1,4 +1,4 @@
-"""Runs whose devices share probes: the same traffic, and halves that stay together."""
+"""Runs whose devices share probes: the same traffic, and client-side models that stay together."""
 
 from dataclasses import replace
 
@@ -88,13 +88,13 @@ def test_traffic_is_that_of_psl(held):
     [{"lr": 0.01}, pytest.param({"name": "adamw", "lr": 0.001}, marks=pytest.mark.slow)],
     ids=str,
 )
-def test_halves_stay_together_under_label_skew(optimizer):
+def test_parts_stay_together_under_label_skew(optimizer):
     settings = {**SKEWED, "device_optimizer": optimizer}
 
     def spread(training):
-        halves = [training.fleet._devices[d].half.flat() for d in range(4)]
-        mean = torch.stack(halves).mean(dim=0)
-        return max(float((half - mean).norm()) for half in halves)
+        parts = [training.fleet._devices[d].part.flat() for d in range(4)]
+        mean = torch.stack(parts).mean(dim=0)
+        return max(float((part - mean).norm()) for part in parts)
 
     loose, tied, met = (trained(method="psl", **settings, **held) for held in ({}, TIED, MET))
     assert spread(tied) < 0.7 * spread(loose)
@@ -102,8 +102,8 @@ def test_halves_stay_together_under_label_skew(optimizer):
     assert spread(met) < 0.7 * spread(tied)
 
 
-def test_where_halves_agree_there_is_nothing_to_meet_for(tmp_path):
-    first = {**SKEWED, "rounds": 1}  # all begin with the same half
+def test_where_parts_agree_there_is_nothing_to_meet_for(tmp_path):
+    first = {**SKEWED, "rounds": 1}  # all begin with the same client-side model
     met = device_states(trained(method="psl", **first, **MET), tmp_path / "met")
     apart = device_states(trained(method="psl", **first, probes=3, probe_pull=0), tmp_path / "apart")
     for one, other in zip(met, apart, strict=True):
@@ -111,7 +111,7 @@ def test_where_halves_agree_there_is_nothing_to_meet_for(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["gapsl", "epsl", "sfl", "sfl-v2"])
-def test_probes_change_the_halves_of_every_method_with_devices_side_by_side(method, tmp_path):
+def test_probes_change_the_parts_of_every_method_with_devices_side_by_side(method, tmp_path):
     few = {**SKEWED, "rounds": 3}
     loose, tied, met = (
         device_states(trained(method=method, **few, **held), tmp_path / str(number))
@@ -133,7 +133,7 @@ def test_probes_are_refused_where_they_would_be_in_batch_statistics():
 
 
 @BOTH
-def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path):
+def test_a_part_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path):
     training = prepared(method="psl", **SKEWED, **held)
     healthy = training.fleet._devices[2].forward
 
@@ -155,7 +155,7 @@ def test_a_half_that_is_not_finite_on_the_probes_spoils_no_other(held, tmp_path)
         assert moved == (device != 2)
 
 
-def test_records_tell_how_far_apart_the_halves_are(tmp_path):
+def test_records_tell_how_far_apart_the_parts_are(tmp_path):
     out = tmp_path / "run"
     gapsl.train(dataset="digits", method="psl", out=out, **{**SKEWED, "rounds": 5}, **TIED)
     records = list(RunFolder.open(out).records())

@@ -33,7 +33,7 @@ def test_the_pull_is_the_gradient_of_the_relative_squared_distance_with_the_lead
         assert torch.allclose(pull, expected)
 
 
-def test_halves_that_agree_are_left_alone_and_pulls_add_up_to_nothing():
+def test_parts_that_agree_are_left_alone_and_pulls_add_up_to_nothing():
     same = dict.fromkeys(range(3), torch.ones(2, 4))
     assert all(torch.equal(pull, torch.zeros(2, 4)) for pull in pulls(same, everybody(same), 5.0).values())
     assert apart(same, everybody(same)) == 0

@@ -9,7 +9,7 @@ from torch import nn
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.fleets import LocalFleet
-from gapsl.models.half import Half, digest
+from gapsl.models.part import ModelPart, digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import RoundRecord
@@ -17,9 +17,9 @@ from gapsl.run.records import RoundRecord
 NOBODY = LocalFleet({}, {}, {})
 
 
-def half_of(seed=0, width=3):
+def part_of(seed=0, width=3):
     torch.manual_seed(seed)
-    return Half(nn.Linear(2, width), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: 0.1)
+    return ModelPart(nn.Linear(2, width), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: 0.1)
 
 
 @pytest.fixture
@@ -27,23 +27,23 @@ def store(tmp_path):
     return Checkpoints(tmp_path / "checkpoints", run="mine", keep=2)
 
 
-def write(store, round, half=None):
-    return store.write(round, {"server": half or half_of(round)}, NOBODY, {"spread": [0.1, 1 / 3]})
+def write(store, round, part=None):
+    return store.write(round, {"server": part or part_of(round)}, NOBODY, {"spread": [0.1, 1 / 3]})
 
 
-def test_a_checkpoint_brings_back_its_half_and_its_state(store):
-    half = half_of(1)
-    half.step(1, torch.ones(half.size))
-    write(store, 7, half)
+def test_a_checkpoint_brings_back_its_part_and_its_state(store):
+    part = part_of(1)
+    part.step(1, torch.ones(part.size))
+    write(store, 7, part)
     found = store.latest()
-    other = half_of(2)
-    found.load_half("server", other)
+    other = part_of(2)
+    found.load_part("server", other)
     assert found.round == 7
     assert found.state == {"spread": [0.1, 1 / 3]}
-    assert digest(other.model) == digest(half.model)
-    for one in (half, other):
+    assert digest(other.model) == digest(part.model)
+    for one in (part, other):
         one.step(2, torch.ones(one.size))
-    assert digest(other.model) == digest(half.model)
+    assert digest(other.model) == digest(part.model)
 
 
 def test_before_the_first_checkpoint_there_is_none(store):
@@ -58,11 +58,11 @@ def test_the_newest_are_kept_and_the_last_is_the_latest(store):
 
 
 def test_a_round_can_be_stored_again(store):
-    write(store, 3, half_of(1))
-    write(store, 3, half_of(2))
-    found = half_of(5)
-    store.latest().load_half("server", found)
-    assert digest(found.model) == digest(half_of(2).model)
+    write(store, 3, part_of(1))
+    write(store, 3, part_of(2))
+    found = part_of(5)
+    store.latest().load_part("server", found)
+    assert digest(found.model) == digest(part_of(2).model)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_another_run_s_checkpoint_is_refused(store, tmp_path):
 def test_a_model_that_does_not_fit_is_refused(store):
     write(store, 4)
     with pytest.raises(InputError, match="does not fit"):
-        store.latest().load_half("server", half_of(width=5))
+        store.latest().load_part("server", part_of(width=5))
 
 
 def test_going_back_removes_what_came_after(store):
@@ -153,7 +153,7 @@ def test_a_write_that_fails_leaves_the_older_checkpoints_and_no_draft(store):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(Unavailable, match="No space left"):
-        store.write(4, {"server": half_of()}, FullDisk(), {})
+        store.write(4, {"server": part_of()}, FullDisk(), {})
     assert [path.name for path in store.folder.iterdir()] == ["round-000003"]
     assert store.latest().round == 3
 

@@ -12,7 +12,7 @@ import gapsl
 from gapsl.device.device import Device
 from gapsl.fleets import LocalFleet
 from gapsl.methods import DeviceInfo
-from gapsl.models.half import Half
+from gapsl.models.part import ModelPart
 from gapsl.run.evaluation import evaluate, local_accuracy
 
 CLASSES, SIZES = 3, [10, 30, 60]
@@ -30,7 +30,7 @@ class NoBatches:
 def fleet_of(models, kind=LocalFleet):
     devices = {
         i: Device(
-            i, Half(m, lambda p: torch.optim.SGD(p, lr=1), lambda t: 1), NoBatches(), seed=0,
+            i, ModelPart(m, lambda p: torch.optim.SGD(p, lr=1), lambda t: 1), NoBatches(), seed=0,
             where=torch.device("cpu"),
         )
         for i, m in enumerate(models)
@@ -39,7 +39,7 @@ def fleet_of(models, kind=LocalFleet):
     return kind(devices, infos, {"test": lambda: iter(INPUTS.split(13))})
 
 
-def halves(seed=2):
+def parts(seed=2):
     torch.manual_seed(seed)
     clients = [nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5)).double() for _ in SIZES]
     return clients, nn.Sequential(nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, CLASSES)).double()
@@ -60,13 +60,13 @@ def accuracy(rows):
 
 @pytest.fixture
 def world():
-    clients, server = halves()
+    clients, server = parts()
     rows = [[probabilities(c, server, x.numpy()) for x in INPUTS] for c in clients]
     found = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=None)
     return clients, server, rows, found
 
 
-def test_device_measures_are_each_device_s_half_with_the_server(world):
+def test_device_measures_are_each_device_s_part_with_the_server(world):
     _, _, rows, found = world
     each = [accuracy(r) for r in rows]
     assert len(set(each)) > 1
@@ -80,7 +80,7 @@ def test_device_measures_are_each_device_s_half_with_the_server(world):
 
 
 def test_who_watches_hears_how_many_devices_are_evaluated():
-    (clients, server), heard = halves(), []
+    (clients, server), heard = parts(), []
     evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=None, measured=heard.append)
     assert heard == [0, 1, 2]
 
@@ -92,7 +92,7 @@ def test_the_ensemble_is_the_mean_of_predicted_probabilities(world):
 
 def test_merged_is_the_average_client_model_weighted_by_amounts_of_data(world):
     clients, server, _, found = world
-    merged, _ = halves()
+    merged, _ = parts()
     with torch.no_grad():
         for name, parameter in merged[0].named_parameters():
             parameter.copy_(sum(n / 100 * c.get_parameter(name) for n, c in zip(SIZES, clients, strict=True)))
@@ -138,7 +138,7 @@ def test_the_loss_is_the_mean_over_devices_of_the_mean_log_likelihood(world):
 
 def test_evaluating_changes_no_model_and_leaves_the_server_training(world):
     clients, server, _, _ = world
-    fresh, untouched = halves()
+    fresh, untouched = parts()
     assert server.training
     for model, then in zip([*clients, server], [*fresh, untouched], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(model.parameters(), then.parameters(), strict=True))
@@ -148,14 +148,14 @@ def test_merged_is_null_where_nobody_may_see_the_models():
     class Private(LocalFleet):
         merges = False
 
-    clients, server = halves()
+    clients, server = parts()
     found = evaluate(fleet_of(clients, Private), server, "test", LABELS, PROPORTIONS, shared=None)
     assert found.merged is None
     assert found.ensemble is not None
 
 
 def test_one_device_s_model_shared_by_all_makes_the_measures_coincide():
-    clients, server = halves()
+    clients, server = parts()
     found = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=1)
     own = accuracy([probabilities(clients[1], server, x.numpy()) for x in INPUTS])
     assert found.ensemble == found.merged == own
@@ -166,7 +166,7 @@ def test_one_device_s_model_shared_by_all_makes_the_measures_coincide():
 
 
 def test_a_shared_mean_is_what_merged_would_be():
-    clients, server = halves()
+    clients, server = parts()
     shares = dict(enumerate(map(float, SIZES)))
     found = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=shares)
     alone = evaluate(fleet_of(clients), server, "test", LABELS, PROPORTIONS, shared=None)

@@ -81,7 +81,7 @@ def test_the_result_says_that_model_and_data_were_the_caller_s():
     assert result.config["custom"] == {"model": "Sequential", "dataset": "tuple"}
 
 
-def test_tied_weights_within_a_half_are_stored_and_restored(tmp_path):
+def test_tied_weights_within_a_part_are_stored_and_restored(tmp_path):
     def tied():
         model = perceptron(nn.Linear(4, 4), nn.Linear(4, 4))
         model[4].weight = model[3].weight
@@ -96,7 +96,7 @@ def test_tied_weights_within_a_half_are_stored_and_restored(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["client-side", "server-side"])
-def test_a_half_with_nothing_to_train_is_refused(side):
+def test_a_part_with_nothing_to_train_is_refused(side):
     model = perceptron()
     for layer in model[:2] if side == "client-side" else model[2:]:
         layer.requires_grad_(False)
@@ -107,9 +107,9 @@ def test_a_half_with_nothing_to_train_is_refused(side):
 def test_settings_that_a_given_model_would_ignore_are_refused():
     with pytest.raises(gapsl.InputError, match="width does nothing"):
         sha(model=perceptron(), width=2.0)
-    halves = gapsl.split(perceptron(), 2)
+    parts = gapsl.split(perceptron(), 2)
     with pytest.raises(gapsl.InputError, match="cut does nothing"):
-        sha(model=halves)
+        sha(model=parts)
 
 
 def test_a_given_model_starts_from_a_file_if_one_is_named(tmp_path):
@@ -125,10 +125,10 @@ def test_one_batch_that_is_no_number_does_not_live_on_in_a_device_s_batch_norm()
     inputs[7] = torch.nan
     torch.manual_seed(0)
     device = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh())
-    halves = gapsl.Split(device, nn.Sequential(nn.Linear(5, 3)))
+    parts = gapsl.Split(device, nn.Sequential(nn.Linear(5, 3)))
     data = (TensorDataset(inputs, LABELS[:60]), TABLE[1])
     words = {key: value for key, value in WORDS.items() if key not in ("cut", "dataset")}
-    result = gapsl.train(method="psl", rounds=3, model=halves, dataset=data, **words)
+    result = gapsl.train(method="psl", rounds=3, model=parts, dataset=data, **words)
     assert result.final.test_loss is not None
 
 

@@ -35,14 +35,14 @@ def sha(training):
 def descend_plainly(uncut, config, batches):
     """Train the uncut model with two optimizers, as anybody would write it."""
     settings = {"device": config.device_optimizer, "server": config.server_optimizer}
-    halves = {"device": uncut.device, "server": uncut.server}
-    optimizers = {name: settings[name].maker()(list(half.parameters())) for name, half in halves.items()}
-    rates = {name: settings[name].rate(config.rounds) for name in halves}
+    parts = {"device": uncut.device, "server": uncut.server}
+    optimizers = {name: settings[name].maker()(list(part.parameters())) for name, part in parts.items()}
+    rates = {name: settings[name].rate(config.rounds) for name in parts}
     for owner, t, turn in batches:
         uncut.loss(owner, t, turn).backward()
         for name, optimizer in optimizers.items():
             if settings[name].clip is not None:
-                torch.nn.utils.clip_grad_norm_(list(halves[name].parameters()), settings[name].clip)
+                torch.nn.utils.clip_grad_norm_(list(parts[name].parameters()), settings[name].clip)
             for group in optimizer.param_groups:
                 group["lr"] = rates[name](t)
             optimizer.step()
@@ -113,8 +113,8 @@ def test_sfl_averaging_every_round_is_data_parallel_sgd_on_the_uncut_model(weigh
         loss = sum(n / sum(shares) * uncut.loss(owner, t) for owner, n in enumerate(shares))
         loss.backward()
         with torch.no_grad():
-            for half, rate in ((uncut.device, 0.05), (uncut.server, 0.2)):
-                for parameter in half.parameters():
+            for part, rate in ((uncut.device, 0.05), (uncut.server, 0.2)):
+                for parameter in part.parameters():
                     parameter -= rate * parameter.grad
                     parameter.grad = None
     near_state(server_state(training), uncut.server.state_dict(), rtol=1e-11, atol=1e-13)
@@ -180,7 +180,7 @@ def test_a_gapsl_device_computes_nothing_that_psl_s_does_not():
         training = prepared(method=method)
         calls = {"forward": 0, "backward": 0}
         for device in training.fleet._devices.values():
-            first = next(m for m in device.half.model.modules() if isinstance(m, torch.nn.Linear))
+            first = next(m for m in device.part.model.modules() if isinstance(m, torch.nn.Linear))
             first.register_forward_hook(lambda *_, calls=calls: calls.update(forward=calls["forward"] + 1))
             first.weight.register_hook(lambda _, calls=calls: calls.update(backward=calls["backward"] + 1))
         for t in range(1, 5):

@@ -46,7 +46,7 @@ def trained(run, source, rounds=5, setting=TINY, seed=0):
 
 
 def weights(training):
-    return torch.cat([half.flat() for half in [*training.devices, *training.servers]])
+    return torch.cat([part.flat() for part in [*training.devices, *training.servers]])
 
 
 def same(first, second, **tolerance):
@@ -109,7 +109,7 @@ def test_a_remedy_of_no_strength_changes_nothing(nothing, source):
 
 
 @pytest.mark.parametrize("remedy", [{"prox": 10.0}, {"ema": 0.9}], ids=str)
-def test_a_strong_remedy_keeps_halves_near_the_start(remedy, source):
+def test_a_strong_remedy_keeps_parts_near_the_start(remedy, source):
     drift = [trained(run, source, 10).measures(source)["drift"] for run in (QUICK, replace(QUICK, **remedy))]
     assert 0 < drift[1] < 0.9 * drift[0]
 
@@ -127,14 +127,14 @@ def test_a_pretrained_start_is_common_to_all_and_repeats(source):
     first, again = (Training(run, source, seed=0, rounds=1, setting=TINY) for _ in range(2))
     plain = Training(QUICK, source, seed=0, rounds=1, setting=TINY)
     assert torch.equal(first.start, again.start) and not torch.equal(first.start, plain.start)
-    assert all(torch.equal(half.flat(), first.start) for half in first.devices)
+    assert all(torch.equal(part.flat(), first.start) for part in first.devices)
     assert torch.equal(first.servers[0].flat(), plain.servers[0].flat()), "the server starts as ever"
 
 
-def test_averaging_every_round_keeps_the_halves_identical(source):
+def test_averaging_every_round_keeps_the_parts_identical(source):
     together = trained(replace(QUICK, average_every=1), source)
     first = together.devices[0].flat()
-    assert all(torch.equal(half.flat(), first) for half in together.devices)
+    assert all(torch.equal(part.flat(), first) for part in together.devices)
     found = together.measures(source)
     assert found["device_mean"] == pytest.approx(found["device_min"]) == found["merged"] == found["ensemble"]
     assert found["apart"] < 1e-5 < trained(QUICK, source).measures(source)["apart"]
@@ -153,7 +153,7 @@ def test_averaging_early_is_averaging_where_early_is_always_and_nothing_afterwar
     assert together == [True, True, False, False]
 
 
-def test_halves_move_in_the_rounds_they_train_in_only(source):
+def test_parts_move_in_the_rounds_they_train_in_only(source):
     training = Training(replace(QUICK, trained=(0.4, 0.8)), source, seed=0, rounds=5, setting=TINY)
     moved = []
     for round in range(1, 6):
@@ -171,9 +171,9 @@ def test_sfl_of_one_device_is_psl_of_one_device(source):
 
 def test_sfl_ends_with_one_model(source):
     training = trained(replace(QUICK, server_copies=True, average_every=2), source, rounds=5)
-    for halves in (training.devices, training.servers):
-        assert len(halves) == 3
-        assert all(torch.equal(half.flat(), halves[0].flat()) for half in halves)
+    for parts in (training.devices, training.servers):
+        assert len(parts) == 3
+        assert all(torch.equal(part.flat(), parts[0].flat()) for part in parts)
 
 
 @pytest.mark.parametrize("on_server", [False, True])
@@ -214,7 +214,7 @@ def test_those_left_out_skip_their_step_unless_they_still_train(source):
         verdict = odd._replace(replies=replies)
         training.judge = lambda round, gradients, verdict=verdict: verdict
         training.step(1)
-        assert [not torch.equal(half.flat(), training.start) for half in training.devices] == [
+        assert [not torch.equal(part.flat(), training.start) for part in training.devices] == [
             True,
             True,
             moves,
@@ -265,7 +265,7 @@ def test_the_pull_to_class_means_is_the_gradient_it_says_it_is():
         assert torch.allclose(torch.autograd.grad(loss, leaf)[0], pull)
 
 
-def test_common_ground_holds_the_halves_together(source):
+def test_common_ground_holds_the_parts_together(source):
     loose = replace(QUICK, server_loss="balanced", device_loss="prior")
     held, met = (replace(loose, ground=Ground(probes=4, steps=steps)) for steps in (0, 4))
     apart = [train(run, source, seed=0, rounds=20, setting=TINY)["apart"] for run in (loose, held, met)]
@@ -276,10 +276,10 @@ def test_common_ground_holds_the_halves_together(source):
 def test_all_devices_drawn_at_random_are_all_devices(source):
     drawn = replace(MEET, ground=replace(MEETING, at_random=True))
     same(trained(MEET, source), trained(drawn, source), **EXACT)
-    half = replace(MEET, device_lr=0.01, ground=replace(MEETING, leaders=0.5, at_random=True))
-    training = trained(half, source)
+    part = replace(MEET, device_lr=0.01, ground=replace(MEETING, leaders=0.5, at_random=True))
+    training = trained(part, source)
     seen = {device: torch.randn(2, 2) for device in range(3)}
-    led = {training.leaders(round, half.ground, seen) for round in range(20)}
+    led = {training.leaders(round, part.ground, seen) for round in range(20)}
     assert len(led) > 1 and all(len(members) == 2 for members in led)
 
 

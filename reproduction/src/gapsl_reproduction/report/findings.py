@@ -142,18 +142,18 @@ def _count(dataset: str, model: str, *values: Any) -> Mapping[str, float]:
     shape, classes = SHAPES[dataset]
     given = {name: value for name, value in zip(BUILT, values, strict=True) if value is not None}
     config = Config(model=model, **given)
-    halves = build_model(
+    parts = build_model(
         model, classes=classes, input_shape=shape, **{name: getattr(config, name) for name in BUILT}
     )
     forward, both, server = (FlopCounterMode(display=False) for _ in range(3))
     sample = torch.zeros(2, *shape)
     with forward, torch.no_grad():
-        halves.device(sample)
+        parts.device(sample)
     with both:
-        activations = halves.device(sample)
+        activations = parts.device(sample)
         activations.backward(torch.ones_like(activations))
     received = activations.detach().requires_grad_()
     with server:
-        halves.server(received).sum().backward()
+        parts.server(received).sum().backward()
     found = {"forward": forward, "device": both, "server": server}
     return {name: counter.get_total_flops() / len(sample) for name, counter in found.items()}

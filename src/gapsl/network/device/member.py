@@ -13,7 +13,7 @@ from gapsl.common.errors import InputError
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
-from gapsl.models.half import weights_of
+from gapsl.models.part import weights_of
 from gapsl.network.device.device_data import DeviceData
 from gapsl.network.device.store import Store
 from gapsl.network.parameter_server.client import ParameterClient
@@ -154,7 +154,7 @@ class Member:
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:
         if self.parameter_client is None:
             raise InputError("this run shares client-side models, but names no parameter server")
-        model = device.half.model
+        model = device.part.model
         mean = self.parameter_client.share(self.welcome, share, weights_of(model), wanted)
         if share.keep:
             model.load_state_dict(mean)
@@ -187,7 +187,7 @@ class Member:
             inputs, labels = self.store.kept(command.set, command.batch, given), None
         else:
             inputs, labels = self.data.inputs(command.set, command.batch)
-        model = device.half.model
+        model = device.part.model
         if command.shared:
             model = copy.deepcopy(model)
             model.load_state_dict(self._lent)

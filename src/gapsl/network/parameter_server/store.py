@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gapsl.common.errors import Unavailable
 from gapsl.common.tensors import CANNOT_STORE, place_tensors, remove
-from gapsl.models.half import average
+from gapsl.models.part import average
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.errors import WireError
 

@@ -1,4 +1,4 @@
-"""A half of a cut model with what trains it: parameters, optimizer, learning rate by round, clipping."""
+"""A part of a cut model with what trains it: parameters, optimizer, learning rate by round, clipping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Schedule = Literal["constant", "cosine", "linear", "step"]
 
 
 class OptimizerConfig(Settings):
-    """How one half is trained."""
+    """How one part is trained."""
 
     name: Literal["sgd", "adamw"] = Field("sgd", description="the optimizer")
     lr: float = Field(0.01, gt=0, le=1e9, description="learning rate")
@@ -61,7 +61,7 @@ class OptimizerConfig(Settings):
         return by_round
 
 
-class Half:
+class ModelPart:
     """One side's model and optimizer; devices and the server each train one."""
 
     def __init__(
@@ -73,9 +73,9 @@ class Half:
         self._make_optimizer, self._rate, self._clip = make_optimizer, rate, clip
         self.optimizer = make_optimizer(self.parameters)
 
-    def copy(self) -> Half:
-        """Return an independent half with the same weights and a fresh optimizer."""
-        return Half(copy.deepcopy(self.model), self._make_optimizer, self._rate, self._clip)
+    def copy(self) -> ModelPart:
+        """Return an independent part with the same weights and a fresh optimizer."""
+        return ModelPart(copy.deepcopy(self.model), self._make_optimizer, self._rate, self._clip)
 
     def flat(self) -> Tensor:
         """Return a copy of the trainable parameters as one flat vector."""
@@ -120,9 +120,9 @@ class Half:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def make_half(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> Half:
-    """Return a half with the optimizer its settings name."""
-    return Half(model, settings.maker(), settings.rate(total_rounds), settings.clip)
+def make_part(model: nn.Module, settings: OptimizerConfig, total_rounds: int) -> ModelPart:
+    """Return a part with the optimizer its settings name."""
+    return ModelPart(model, settings.maker(), settings.rate(total_rounds), settings.clip)
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
