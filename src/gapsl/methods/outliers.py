@@ -9,9 +9,9 @@ cross-entropy is negative. Usual is what the others' median is, and no less than
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 FAR = 100.0  # times what is usual
 FEWEST = 3  # devices among which one can be told from the others
@@ -42,29 +42,45 @@ class Usual:
 
 def outliers(sizes: Mapping[int, Size], usual: Usual) -> dict[int, str]:
     """Return the outliers among devices that are compared with each other, and why each is one."""
-    found: dict[int, str] = {}
+    losses, lengths = finite(s.loss for s in sizes.values()), finite(s.length for s in sizes.values())
+    accepted, found = median_of(finite(usual.lengths)), {}
     for device, size in sizes.items():
-        others = [other for one, other in sizes.items() if one != device]
-        why = reason(size, others, usual, devices=len(sizes))
+        why = impossible(size, usual, devices=len(sizes))
+        if why is None and len(sizes) >= FEWEST:
+            length = max(median_of(lengths, without=size.length), accepted)
+            why = far(size, median_of(losses, without=size.loss), length, usual)
         if why is not None:
             found[device] = why
     return found
 
 
-def reason(size: Size, others: Iterable[Size], usual: Usual, *, devices: int) -> str | None:
+def reason(size: Size, others: Sequence[Size], usual: Usual, *, devices: int) -> str | None:
     """Say why a device, one of so many, is an outlier beside these others; None if it is none."""
+    why = impossible(size, usual, devices=devices)
+    if why is not None or devices < FEWEST:
+        return why
+    # What a loss of one's own is in an untrained model, only the others tell.
+    loss = median_of(finite(other.loss for other in others))
+    if not others and not usual.cross_entropy:
+        loss = math.inf
+    lengths = (finite(other.length for other in others), finite(usual.lengths))
+    return far(size, loss, max(map(median_of, lengths)), usual)
+
+
+def impossible(size: Size, usual: Usual, *, devices: int) -> str | None:
+    """Say why a device's numbers cannot be, whatever the others' are."""
     if not (size.finite and math.isfinite(size.loss) and math.isfinite(size.length)):
         return NOT_FINITE
-    if devices < FEWEST:
-        return None
-    if usual.cross_entropy and is_impossible(size.loss):
+    if devices >= FEWEST and usual.cross_entropy and is_impossible(size.loss):
         return f"its loss is {size.loss:.3g}, and no cross-entropy is negative"
-    known = list(others)
-    loss = max(middle(other.loss for other in known), usual.untrained)
-    # What a loss of one's own is in an untrained model, only the others tell.
-    if size.loss > FAR * loss and (known or usual.cross_entropy):
+    return None
+
+
+def far(size: Size, loss: float, length: float, usual: Usual) -> str | None:
+    """Say why a device is far beyond a usual loss and length."""
+    loss = max(loss, usual.untrained)
+    if size.loss > FAR * loss:
         return f"its loss is {size.loss:.3g}, where {loss:.3g} is usual"
-    length = max(middle(other.length for other in known), middle(usual.lengths))
     # Where all others' gradients are zero there is nothing to measure by.
     if size.length > FAR * length > 0:
         return f"its gradient has length {size.length:.3g}, where {length:.3g} is usual"
@@ -76,6 +92,17 @@ def is_impossible(loss: float) -> bool:
     return loss < -ROUNDING
 
 
-def middle(values: Iterable[float]) -> float:
-    """Return the median of those values that are finite, 0 if there is none."""
-    return median([value for value in values if math.isfinite(value)] or [0.0])
+def finite(values: Iterable[float]) -> list[float]:
+    """Return those values that are finite, in ascending order."""
+    return sorted(value for value in values if math.isfinite(value))
+
+
+def median_of(ordered: Sequence[float], without: float | None = None) -> float:
+    """Return the median of ordered values, one of them left out if it is given; 0 if there is none."""
+    count, skipped = len(ordered), len(ordered)
+    if without is not None:  # not a list for each of a thousand devices
+        count, skipped = count - 1, bisect_left(ordered, without)
+    if count == 0:
+        return 0.0
+    low, high = (ordered[at + (at >= skipped)] for at in ((count - 1) // 2, count // 2))
+    return (low + high) / 2

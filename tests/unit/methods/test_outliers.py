@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import (
     choose,
     method,
@@ -85,6 +87,24 @@ def test_one_that_comes_in_turn_is_measured_by_those_before_it():
     assert reason(Size(2.0, 1e9), [], USUAL, devices=3) is None, "there is nothing to measure by yet"
     later = reason(Size(2.0, 1e9), [Size(2.0, 1.0)], USUAL, devices=3)
     assert later is not None and "length" in later
+
+
+VALUES = st.sampled_from([0.0, 1.0, 1.5, 2.0, 300.0, 1e5, -1.0, math.nan, math.inf])
+
+
+@given(
+    st.lists(st.builds(Size, VALUES, VALUES, st.booleans()), min_size=3, max_size=9),
+    st.lists(VALUES, max_size=4),
+    st.booleans(),
+)
+def test_each_is_measured_by_all_the_others(found, lengths, cross_entropy):
+    usual = Usual(math.log(10), lengths, cross_entropy)
+    one_by_one = {
+        device: why
+        for device, size in enumerate(found)
+        if (why := reason(size, found[:device] + found[device + 1 :], usual, devices=len(found)))
+    }
+    assert outliers(dict(enumerate(found)), usual) == one_by_one
 
 
 def lying(uploads, factor):
