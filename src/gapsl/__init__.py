@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gapsl.models import Split, build_model, check_cut, register_model, split
     from gapsl.network.device.join import join
     from gapsl.run.api import resume, train
-    from gapsl.run.observers import Observer, register_observer
+    from gapsl.run.named_observers import register_observer
+    from gapsl.run.observers import Observer
     from gapsl.run.records import Evaluation, RoundRecord, RunResult
     from gapsl.run.replay import Replay, replay
     from gapsl.run.serve import serve
@@ -83,7 +84,8 @@ _NAMES = {
     "gapsl.models": ("Split", "build_model", "check_cut", "register_model", "split"),
     "gapsl.run.api": ("resume", "train"),
     "gapsl.network.device.join": ("join",),
-    "gapsl.run.observers": ("Observer", "register_observer"),
+    "gapsl.run.named_observers": ("register_observer",),
+    "gapsl.run.observers": ("Observer",),
     "gapsl.run.records": ("Evaluation", "RoundRecord", "RunResult"),
     "gapsl.run.replay": ("Replay", "replay"),
     "gapsl.run.serve": ("serve",),

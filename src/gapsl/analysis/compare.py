@@ -34,7 +34,7 @@ from gapsl.run.build import prepare
 from gapsl.run.config import Config, flat, make_config, merge, presets
 from gapsl.run.config import preset as preset_values
 from gapsl.run.folder import RunFolder
-from gapsl.run.observers import OBSERVERS, check_observers
+from gapsl.run.named_observers import OBSERVERS, check_observers
 from gapsl.run.parts import Given
 from gapsl.run.records import RunResult
 

@@ -25,7 +25,8 @@ from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stre
 from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.local_fleet import make_fleet
-from gapsl.run.observers import Observer, check_observers, make_observers
+from gapsl.run.named_observers import check_observers, make_observers
+from gapsl.run.observers import Observer
 from gapsl.run.parts import Given, Parts
 from gapsl.run.records import RunResult
 

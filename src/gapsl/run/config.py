@@ -73,7 +73,7 @@ class Config(OptionSettings):
         None, min_length=1, max_length=40, description="what tables and plots call the run; unset: its method"
     )
     observers: tuple[str, ...] = Field(
-        (), description="who is told of every round: `tensorboard`, or observers that plugins bring"
+        (), description="who is told of every round: `tensorboard`, `mlflow`, or observers that plugins bring"
     )
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
     sections: dict[str, dict[str, Any]] = Field(
@@ -140,15 +140,15 @@ class Config(OptionSettings):
         """Return the settings that were given, and nothing of the others' defaults, as plain values."""
         return {**self.model_dump(mode="json", exclude_unset=True), **self.sections}
 
-    def resolved(self) -> dict[str, Any]:
-        """Return all settings as plain values, with the chosen method's own filled in."""
+    def resolved(self, custom: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return all settings as plain values, with the chosen method's own; `custom` names given objects."""
         values = self.model_dump(mode="json")
         values["method"] = METHODS.canonical(self.method)
         values.update({name: dict(section) for name, section in self.sections.items()})
         section = METHODS[self.method].section
         if section is not None:
             values.setdefault(section, {}).update(self.parameters().model_dump(mode="json", by_alias=True))
-        return values
+        return {**values, "custom": dict(custom)} if custom else values
 
 
 def differing(before: Config, now: Config, beyond: Collection[str] = ()) -> list[str]:

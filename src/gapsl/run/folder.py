@@ -91,8 +91,7 @@ class RunFolder:
         self._write_config(config, custom)
 
     def _write_config(self, config: Config, custom: Mapping[str, str]) -> None:
-        values = {**config.resolved(), **({"custom": dict(custom)} if custom else {})}
-        write_text(self.config_file, yaml.safe_dump(values, sort_keys=False))
+        write_text(self.config_file, yaml.safe_dump(config.resolved(custom), sort_keys=False))
 
     @staticmethod
     def open(path: Path) -> RunFolder:

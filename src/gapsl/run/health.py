@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gapsl.common.errors import Unavailable
 from gapsl.device.exchange import Outcome
 
 PATIENCE = 10  # rounds running that most devices may be outliers before training stops
+IN_VAIN = 3  # times that nobody is there to be evaluated after the same round before training stops
 NAMED = 5  # devices that a message names before it counts the rest
 
 
@@ -60,3 +62,12 @@ def listed(reasons: Mapping[int, str]) -> str:
     first = [f"device {device}: {why}" for device, why in list(reasons.items())[:NAMED]]
     more = [f"and {len(reasons) - NAMED} more"] if len(reasons) > NAMED else []
     return "; ".join([*first, *more])
+
+
+def refuse_in_vain(unmeasured: Sequence[int]) -> None:
+    """End a run that goes back again and again because no device is there to be evaluated."""
+    if unmeasured.count(unmeasured[-1]) == IN_VAIN:
+        raise Unavailable(
+            f"{IN_VAIN} times no device could be evaluated after round {unmeasured[-1]}; if a batch takes "
+            "them longer than the deadline gives, give more: --closing deadline:SECONDS"
+        )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from torch import Tensor
 
-from gapsl.common.errors import Rewind, Stopped, TrainingStopped, Unavailable
+from gapsl.common.errors import Rewind, Stopped, TrainingStopped
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
 from gapsl.fleets.base import Beside, DropOuts, Fleet, Split, Traffic, Unmeasured
@@ -20,13 +20,11 @@ from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, stretched
 from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
-from gapsl.run.health import Hopeless
+from gapsl.run.health import Hopeless, refuse_in_vain
 from gapsl.run.observers import Observer, Started
 from gapsl.run.recorder import Recorder, clocked, round_record, timed
 from gapsl.run.records import Evaluation, FinalEvaluation, RunResult, finite
 from gapsl.run.recovery import Recovery, RunState
-
-IN_VAIN = 3  # times that nobody is there to be evaluated after the same round before training stops
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,8 @@ class Training:
                 self.state.round + 1,
                 plan.total_rounds,
                 plan.rounds_per_epoch,
+                plan.identity,
+                plan.config.resolved(plan.custom),
             )
         )
         if plan.notice is not None:
@@ -113,6 +113,9 @@ class Training:
                     self._recovery.go_back(str(rewind))
         except Stopped:
             return None
+        except BaseException as error:
+            self._recorder.failed(error)
+            raise
         finally:
             if isinstance(self.fleet, Beside):
                 self.fleet.finish()
@@ -255,7 +258,7 @@ class Training:
             validation=history[-1] if validates else None,
             unheard=tuple(sorted(self.fleet.devices.keys() - digests.keys())),
         )
-        settings = plan.config.resolved()
+        settings = plan.config.resolved(plan.custom)
         result = RunResult(
             method=str(settings["method"]),
             label=plan.config.label or None,
@@ -263,7 +266,7 @@ class Training:
             rounds=plan.total_rounds,
             rounds_per_epoch=plan.rounds_per_epoch,
             classes=plan.classes,
-            config={**settings, **({"custom": dict(plan.custom)} if plan.custom else {})},
+            config=settings,
             extended=plan.config.extended_to is not None and stretched(plan.config) is not None,
             final=final,
             history=history,
@@ -285,12 +288,3 @@ def weights_sha256(strategy: Strategy, digests: Mapping[int, str]) -> str:
 def participants(devices: int, fraction: float) -> int:
     """Return how many devices a fraction of them is: at least one."""
     return max(1, math.floor(devices * fraction + 0.5))
-
-
-def refuse_in_vain(unmeasured: Sequence[int]) -> None:
-    """End a run that goes back again and again because no device is there to be evaluated."""
-    if unmeasured.count(unmeasured[-1]) == IN_VAIN:
-        raise Unavailable(
-            f"{IN_VAIN} times no device could be evaluated after round {unmeasured[-1]}; if a batch takes "
-            "them longer than the deadline gives, give more: --closing deadline:SECONDS"
-        )

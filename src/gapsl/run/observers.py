@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gapsl.common.errors import GapslError, InputError
-from gapsl.common.registry import Registry
 from gapsl.run.records import RoundRecord, RunResult
 
 log = logging.getLogger("gapsl")
-
-MEASURES = (
-    *("device_mean", "device_std", "device_min", "device_max"),
-    *("ensemble", "merged", "local", "test_loss"),
-)
 
 
 @dataclass(frozen=True)
@@ -31,6 +23,8 @@ class Started:
     first_round: int
     total_rounds: int
     rounds_per_epoch: int
+    identity: str = ""  # the same for runs with the same settings and data
+    settings: Mapping[str, Any] = field(default_factory=dict)  # all of them, as config.yaml has them
 
 
 class Observer:
@@ -61,38 +55,11 @@ class Observer:
     def warned(self, message: str) -> None:
         """Something happened that a person should know of."""
 
+    def failed(self, error: BaseException) -> None:
+        """The run ends with an error."""
+
     def closed(self) -> None:
-        """The run ends here, finished or not."""
-
-
-OBSERVERS: Registry[type[Observer]] = Registry("observer", group="gapsl.observers", base=Observer)
-
-
-def register_observer(name: str, observer: type[Observer]) -> type[Observer]:
-    """Make an observer known by name, for the setting `observers`."""
-    return OBSERVERS.register(name, observer)
-
-
-def check_observers(names: Iterable[str]) -> None:
-    """Refuse names that nobody knows, and observers that cannot work here."""
-    for name in names:
-        OBSERVERS[name].check()
-
-
-def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
-    """Return the observers with these names, for a run with this folder."""
-    found: list[Observer] = []
-    for name in names:
-        try:
-            found.append(Guarded(name, OBSERVERS[name](folder)))
-        except GapslError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise InputError(
-                f"the observer {name} cannot begin ({reason}); leave it out, or mend it"
-            ) from error
-    return found
+        """The run ends here, finished or not; nothing is told after this."""
 
 
 class Guarded(Observer):
@@ -127,45 +94,8 @@ class Guarded(Observer):
     def warned(self, message: str) -> None:
         self._tell("warned", message)
 
+    def failed(self, error: BaseException) -> None:
+        self._tell("failed", error)
+
     def closed(self) -> None:
         self._tell("closed")
-
-
-class TensorBoard(Observer):
-    """Writes loss, angles, leader and measures as scalars, if the run has a folder."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        super().__init__(folder)
-        self.check()
-        from torch.utils.tensorboard import SummaryWriter  # an extra: imported only where it is asked for
-
-        self._writer = None if folder is None else SummaryWriter(str(folder / "tensorboard"))
-
-    @classmethod
-    def check(cls) -> None:
-        """Refuse before anything is trained if TensorBoard is not installed."""
-        if importlib.util.find_spec("tensorboard") is None:
-            raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"')
-
-    def round(self, record: RoundRecord) -> None:
-        """Write a round's numbers."""
-        if self._writer is None:
-            return
-        numbers = {"train/loss": record.loss, "gradients/mean_angle": record.angle_mean}
-        if (chosen := record.selection) is not None:
-            numbers |= {"gapsl/ratio": chosen.ratio, "gapsl/threshold": chosen.threshold}
-            numbers |= {"gapsl/kept": len(chosen.kept), "gapsl/leader": len(chosen.leader)}
-        numbers |= {
-            f"accuracy/{name}": getattr(record.evaluation, name, None) for name in (*MEASURES, "test_loss")
-        }
-        for name, value in numbers.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, record.round)
-
-    def closed(self) -> None:
-        """Flush what is written."""
-        if self._writer is not None:
-            self._writer.close()
-
-
-register_observer("tensorboard", TensorBoard)

@@ -61,6 +61,10 @@ class Recorder:
             self._folder.write_result(result)
         self._tell(lambda observer: observer.finished(result))
 
+    def failed(self, error: BaseException) -> None:
+        """The run ends with an error."""
+        self._tell(lambda observer: observer.failed(error))
+
     def closed(self) -> None:
         """The run ends here, finished or not."""
         self._tell(lambda observer: observer.closed())

@@ -32,7 +32,8 @@ from gapsl.run.environment import threads
 from gapsl.run.folder import RunFolder
 from gapsl.run.loop import Training
 from gapsl.run.metrics import Metrics
-from gapsl.run.observers import Observer, Started, make_observers
+from gapsl.run.named_observers import make_observers
+from gapsl.run.observers import Observer, Started
 from gapsl.run.records import RoundRecord, RunResult
 from gapsl.run.served_run import (
     MUTUAL_TLS,

@@ -33,7 +33,7 @@ from gapsl.options.compatibility import Circumstances, refuse_incompatible
 from gapsl.run.api import compose
 from gapsl.run.config import INCIDENTAL, Config, differing, merge, read_yaml
 from gapsl.run.folder import RunFolder
-from gapsl.run.observers import check_observers
+from gapsl.run.named_observers import check_observers
 from gapsl.run.parts import Parts
 
 RUN_NAME = re.compile("[0-9a-f]{32}")

@@ -4,7 +4,15 @@ import subprocess
 import sys
 
 OURS = ("methods", "options", "run", "fleets", "analysis")
-OTHERS = ("gapsl_reproduction", "matplotlib", "cryptography", "prometheus_client", "tensorboard", "pandas")
+OTHERS = (
+    "gapsl_reproduction",
+    "matplotlib",
+    "cryptography",
+    "prometheus_client",
+    "tensorboard",
+    "mlflow",
+    "pandas",
+)
 FORBIDDEN = (*(f"gapsl.{room}" for room in OURS), *OTHERS)
 
 

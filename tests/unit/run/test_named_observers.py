@@ -15,7 +15,7 @@ from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
 from gapsl.run.api import compose
 from gapsl.run.config import differing
-from gapsl.run.observers import OBSERVERS
+from gapsl.run.named_observers import OBSERVERS
 
 
 class Heard(gapsl.Observer):
@@ -71,11 +71,29 @@ def test_an_unknown_observer_is_refused_before_anything_is_written(heard, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_an_observer_that_cannot_work_here_says_so_before_anything_is_written(heard, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_an_observer_that_cannot_work_here_says_so_before_anything_is_written(name, monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r'pip install "gapsl\[tensorboard\]"'):
-        gapsl.train(**QUICK, tensorboard=True, out=tmp_path / "run")
+    with pytest.raises(InputError, match=rf"pip install .gapsl\[{name}\]"):
+        gapsl.train(**QUICK, observers=[name], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_observer_hears_the_settings_and_how_a_run_ends(heard, monkeypatch):
+    told = []
+    for hook in ("started", "failed", "closed"):
+        monkeypatch.setattr(Heard, hook, lambda self, *values, hook=hook: told.append((hook, *values)))
+    assert gapsl.train(**QUICK, observers=["heard"], stop=lambda: True) is None
+    assert [hook for hook, *_ in told] == ["started", "closed"]
+    assert told[0][1].settings == {**compose(words=QUICK).resolved(), "observers": ["heard"]}
+
+    def ends():
+        raise gapsl.TrainingStopped("no more")
+
+    told.clear()
+    with pytest.raises(gapsl.TrainingStopped) as raised:
+        gapsl.train(**QUICK, observers=["heard"], stop=ends)
+    assert told[1:] == [("failed", raised.value), ("closed",)]
 
 
 def test_an_observer_of_this_program_alone_needs_a_fork(heard, tmp_path):
