@@ -103,15 +103,22 @@ def test_training_is_the_same_with_the_page_beside_it_and_outlives_it(
 
 def test_the_page_beside_training_ends_with_it_however_it_ends(cli: Launcher, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    rounds = ["--rounds", "1000000"]
-    training = cli.start("train", *TINY, *rounds, "--out", out, "--dashboard")
-    assert training.until(lambda: address_in(training.stdout), "the address"), training.stderr
-    address = address_in(training.stdout)
-    assert address is not None
-    (page,) = training.children()
-    wait_until(lambda: answer(address, "api/overview")["runs"], "the run on its page")
-    training.kill()
-    wait_until(lambda: not Path(f"/proc/{page}").exists(), "the end of the page")
+    begin = ["train", *TINY, "--rounds", "1000000", "--out", str(out)]
+    for command in (begin, ["resume", str(out)]):
+        training = cli.start(*command, "--dashboard")
+        assert training.until(lambda: address_in(training.stdout), "the address"), training.stderr  # noqa: B023
+        address = address_in(training.stdout)
+        assert address is not None
+        (page,) = training.children()
+        wait_until(lambda: answer(address, "api/overview")["runs"], "the run on its page")  # noqa: B023
+        training.kill()
+        wait_until(lambda: not Path(f"/proc/{page}").exists(), "the end of the page")  # noqa: B023
+
+
+def test_what_cannot_go_on_has_no_page(cli: Launcher, tmp_path: Path) -> None:
+    ended = cli.run("resume", tmp_path / "nowhere", "--dashboard")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "has no run in it" in ended.stderr
 
 
 @pytest.mark.slow  # a server and devices as processes

@@ -17,6 +17,7 @@ from gapsl.cli import compare, running, train
 from gapsl.cli.running import output, say
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
+from gapsl.dashboard.launch import live_page
 from gapsl.run.folder import RunFolder
 
 
@@ -31,12 +32,15 @@ def resume(
     ray_address: running.RayAddress = None,
     workers: running.Workers = None,
     plugin: running.Plugins = None,
+    dashboard: running.LivePage = False,
     quiet: running.Quiet = False,
 ) -> None:
     """Go on from the last checkpoint; the end is the same, bit for bit, as if nothing had happened."""
     display = Display(output, quiet=quiet)
-    with Interrupt(running.asked_to_stop) as interrupt:
-        if not RunFolder(folder).config_file.exists() and (runs := runs_in(folder)):
+    runs = [] if RunFolder(folder).config_file.exists() else runs_in(folder)
+    opened = None if runs else RunFolder.open(folder)
+    with live_page(folder, dashboard, say), Interrupt(running.asked_to_stop) as interrupt:
+        if opened is None:
             if rounds is not None:
                 raise InputError(f"{folder} is a comparison; --rounds extends one run: name its folder")
             if processes is not None or fleet is not None:
@@ -51,7 +55,6 @@ def resume(
             )
             compare.report(done, interrupt)
             return
-        opened = RunFolder.open(folder)
         config, _ = opened.config()
         before = opened.result()
         if before is not None and rounds in (None, before.rounds):

@@ -137,12 +137,12 @@ class RunFolder:
         """Read the records; a last line cut short by a crash is left out."""
         if not self.records_file.is_file():
             return
-        with self.records_file.open(encoding="utf-8", errors="replace") as file:
+        with self.records_file.open("rb") as file:
             for whole, line in enumerate(file):
                 try:
-                    record = RoundRecord.from_dict(json.loads(line))
+                    record = RoundRecord.from_line(line)
                 except (ValueError, RecursionError) as error:
-                    if line.endswith("\n") or line.strip("\0")[:1] not in ("", "{"):
+                    if line.endswith(b"\n") or line.strip(b"\0")[:1] not in (b"", b"{"):
                         where = f"{self.records_file} is damaged in line {whole + 1}: {error}"
                         raise InputError(f"{where}; {self._way_out(whole)}") from None
                     return
