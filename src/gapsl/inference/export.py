@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import gapsl
 from gapsl.common.errors import GapslError, InputError
-from gapsl.common.files import fsync_folder, unwritable
-from gapsl.common.tensors import CANNOT_STORE, remove, write_tensors
+from gapsl.common.files import file_lock, fsync_folder, unwritable
+from gapsl.common.tensors import CANNOT_STORE, DRAFT, remove, write_tensors
 from gapsl.data import Source, load_source
 from gapsl.data.from_python import GivenData
 from gapsl.data.transform import normalise, to_float
@@ -116,25 +116,38 @@ def check_free(out: Path) -> Path:
 
 @contextmanager
 def drafted_folder(final: Path) -> Iterator[Path]:
-    """Let a folder be written beside its place, which it takes as a whole or not at all."""
-    draft = final.with_name(f".{final.name}.{os.getpid()}")
+    """Let a folder be written beside its place, which it takes as a whole or not at all.
+
+    What a process that was killed has left beside it is removed.
+    """
+    draft = final.with_name(f".{final.name}{DRAFT}{os.getpid()}")
     try:
+        tidy(final.parent)
         draft.mkdir(parents=True)
-        yield draft
-        for path in sorted(draft.rglob("*")):
-            if path.is_file():
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            final.rmdir()  # it is empty
-        draft.rename(final)
-        fsync_folder(final.parent)
+        with file_lock(draft):  # which says that somebody is writing
+            yield draft
+            for path in sorted(draft.rglob("*")):
+                if path.is_file():
+                    with path.open("rb+") as file:
+                        os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                final.rmdir()  # it is empty
+            draft.rename(final)
+            fsync_folder(final.parent)
     except CANNOT_STORE as error:
         raise unwritable(
             final, error if isinstance(error, OSError) else OSError(str(error)), "--out"
         ) from None
     finally:
         remove(draft)
+
+
+def tidy(folder: Path) -> None:
+    """Remove the drafts in a folder that nobody writes any more."""
+    for left in folder.glob(f".*{DRAFT}*"):
+        if left.is_dir() and left.name.rpartition(DRAFT)[2].isdecimal():
+            with suppress(OSError), file_lock(left, wait=False):
+                remove(left)
 
 
 def write_parts(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,20 @@ def test_a_folder_that_is_not_empty_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is there already; choose another folder with --out"):
         gapsl.export(run_of("psl"), tmp_path / "model")
     assert left(tmp_path / "model") == ["mine"]
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    if (child := os.fork()) == 0:
+        with exporting.drafted_folder(tmp_path / "killed") as draft:
+            (draft / "client.safetensors").write_bytes(b"x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert left(tmp_path) == [f".killed.draft-{child}"]
+    (tmp_path / ".model.2024").mkdir()  # somebody's own
+    with exporting.drafted_folder(tmp_path / "other") as draft:
+        gapsl.export(run_of("psl"), tmp_path / "model", client=0)
+        assert left(tmp_path) == [".model.2024", draft.name, "model"]
+    assert left(tmp_path) == [".model.2024", "model", "other"]
 
 
 def test_a_file_that_computes_something_else_is_refused(
