@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
-from gapsl.methods.contribution import Contribution, Halfway
+from gapsl.methods.contribution import Branches, Contribution, Halfway
 from gapsl.methods.server_model import ServerModel
+from gapsl.methods.sketched import SketchedServerModel
 
 ALIGNED = 64  # bytes; where vector instructions like tensors to begin
 
@@ -75,20 +76,34 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class Summed:
+    """What a process says of a sum of gradients; its branches are in the memory."""
+
+    worker: int
+    devices: tuple[int, ...]  # one of each branch
+    added: tuple[int, ...]  # the devices that are in it
+
+    def branches(self, memory: Memory) -> Branches:
+        """Return the branches, as views of the memory."""
+        return list(zip(self.devices, memory.sums[self.worker], strict=False))
+
+
+@dataclass(frozen=True)
 class Memory:
     """What processes share besides weights: a row for each device of an exchange."""
 
-    rows: Tensor  # (P, d), the gradients
+    rows: Tensor  # (P, d), the gradients, or (P, k), their sketches
     leader: Tensor  # (d,)
     uploads: Tensor  # (P, ·), activations
     replies: Tensor  # (P, ·), their gradients
     labels: Tensor  # (P, b)
+    sums: Tensor  # (W, ·, d), where rows are sketches: the branches of a sum that each worker adds up
 
     @staticmethod
     def laid_out(
-        server: ServerModel, devices: Mapping[int, Device], places: int, allocate: Allocate
+        server: ServerModel, devices: Mapping[int, Device], places: int, workers: int, allocate: Allocate
     ) -> Memory:
-        """Return memory for so many devices of a kind."""
+        """Return memory for so many devices of a kind, and for so many workers."""
         device = next(iter(devices.values()))
         inputs, labels = device.batches.draw(1)
         device.batches.drawn -= 1
@@ -96,15 +111,18 @@ class Memory:
             one = device.part.model.eval()(device.placed(inputs[:1]))
         batch = len(labels) + (0 if device.probes is None else device.probes.per_batch)
         weights = server.part.parameters[0].detach()
+        # A range of devices has so many branches at most in a binary tree over all of them.
+        branches = 2 * max(devices).bit_length() + 1 if isinstance(server, SketchedServerModel) else 0
         cut = one.new_empty(places, batch * one.numel(), device="meta")
         return Memory(
             *allocate(
                 [
-                    weights.new_empty(places, server.part.size, device="meta"),
+                    weights.new_empty(places, server.row_size, device="meta"),
                     weights.new_empty(server.part.size, device="meta"),
                     cut,
                     cut,
                     labels.new_empty(places, len(labels), device="meta"),
+                    weights.new_empty(workers, branches, server.part.size, device="meta"),
                 ]
             )
         )
@@ -138,6 +156,12 @@ class Memory:
         returned = said.returned.read(self.replies[said.place])
         gradient = self.rows[said.place]
         return Contribution(upload, said.loss, gradient, returned, statistics, said.length, said.finite)
+
+    def put_branches(self, worker: int, branches: Branches) -> tuple[int, ...]:
+        """Put the branches of a sum that a worker has added up into the memory; returns a device of each."""
+        for row, (_, total) in zip(self.sums[worker], branches, strict=False):
+            row.copy_(total)
+        return tuple(device for device, _ in branches)
 
     def put_reply(self, device: int, place: int, reply: Reply) -> Answered:
         """Put a reply into the memory."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.memory import Memory, share, shared_like
 from gapsl.fleets.spread import SpreadFleet
 from gapsl.fleets.worker import Answer, Job, Worker, serve
@@ -76,6 +77,12 @@ class ProcessFleet(SpreadFleet[Process]):
         for model in {id(part.model): part.model for part in parts}.values():
             share(model)
         super().serve(strategy, at_once)
+
+    def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
+        """Let every process run its devices, after all have read their replies if others take part now."""
+        if exchange.devices != tuple(self._places):  # places in the memory go to other processes
+            self._settle()
+        yield from super().collect(round, exchange)
 
     def _start(self, worker: Worker) -> Process:
         return Process.start(worker, self._memory, self._running)

@@ -21,7 +21,7 @@ from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
 from gapsl.fleets.local import device_file
-from gapsl.fleets.memory import Answered, Computed, writable
+from gapsl.fleets.memory import Answered, Computed, Summed, writable
 from gapsl.fleets.ray_actor import (
     Actor,
     Array,
@@ -150,6 +150,10 @@ class RayFleet(SpreadFleet[RayLink]):
         elif job.name == "regularise":
             how, mine = arguments
             arguments = (self._memory.leader.numpy(), how, [(id, link.place(id), h) for id, _, h in mine])
+        elif job.name == "branches":
+            number, towards, how, mine = arguments
+            leader = self._memory.leader.numpy() if towards else None
+            arguments = (leader, number, towards, how, [(id, link.place(id), w) for id, _, w in mine])
         elif job.name == "deliver":
             round, replies = arguments
             arguments = (round, [self._reply(link, said) for said in replies])
@@ -175,6 +179,12 @@ class RayFleet(SpreadFleet[RayLink]):
         said, rows = answer
         if isinstance(rows, np.ndarray):  # what an evaluation found
             return said, rows.copy()
+        if isinstance(said, Summed):
+            sums, moved = rows
+            copy_to(self._memory.sums[said.worker][: len(sums)], sums)
+            for device, row in moved.items():
+                copy_to(self._memory.replies[self._places[device]], row)
+            return said
         place = self._places[said.device if isinstance(said, Computed) else said[0]]
         for part, row in rows.items():
             copy_to(getattr(self._memory, part)[place], row)

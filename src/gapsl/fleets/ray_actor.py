@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import gapsl
-from gapsl.fleets.memory import Answered, Computed, Memory, writable
+from gapsl.fleets.memory import Answered, Computed, Memory, Summed, writable
 from gapsl.fleets.worker import Worker
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Regulariser
 
 Array = np.ndarray[Any, Any]
 Rows = Mapping[str, Array]  # of one device, by the part of the memory they belong to
+Sums = tuple[Array, Mapping[int, Array]]  # the branches of a sum, and the activations' gradients by device
 
 
 class Actor:
@@ -31,7 +33,8 @@ class Actor:
             self.worker: Worker = cloudpickle.loads(packed)
             self.worker.begin()
             devices = self.worker.devices
-            self.memory = Memory.laid_out(self.worker.strategy.server, devices, len(devices), ordinary_memory)
+            server, places = self.worker.strategy.server, len(devices)
+            self.memory = Memory.laid_out(server, devices, places, 1, ordinary_memory)
 
     def check(self) -> tuple[dict[str, str], int]:
         """Return the versions that differ from the driver's, and the process that this is."""
@@ -62,6 +65,23 @@ class Actor:
             (said, {"rows": self.memory.rows[place].numpy(), "replies": self.memory.replies[place].numpy()})
             for said, (_, place, _) in zip(done, asked, strict=True)
         ]
+
+    def branches(
+        self,
+        leader: Array | None,
+        number: int,
+        towards: bool,
+        how: Regulariser | None,
+        asked: Sequence[tuple[int, int, float]],
+    ) -> list[tuple[Summed, Sums]]:
+        """Add up devices' gradients."""
+        if leader is not None:
+            copy_to(self.memory.leader, leader)
+        (said,) = self.worker.branches(self.memory, 0, towards, how, asked)
+        sums = self.memory.sums[0][: len(said.devices)].numpy()
+        moved = {id: place for id, place, _ in asked if towards and id in said.added}
+        rows = {id: self.memory.replies[place].numpy() for id, place in moved.items()}
+        return [(replace(said, worker=number), (sums, rows))]
 
     def deliver(self, round: int, replies: Sequence[tuple[Answered, Array | None]]) -> None:
         """Run devices back from the cut."""

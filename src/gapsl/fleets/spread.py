@@ -8,7 +8,7 @@ the weights are those of one process, to the bit.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from gapsl.fleets.local import LocalFleet
 from gapsl.fleets.memory import Memory
 from gapsl.fleets.worker import Job, Worker
 from gapsl.methods.base import Strategy
-from gapsl.methods.contribution import Contribution, Halfway, Regulariser
+from gapsl.methods.contribution import Branches, Contribution, Halfway, Regulariser
 from gapsl.methods.server_model import ServerModel
 
 IN_VAIN = 3  # times that a worker may die between two checkpoints
@@ -63,7 +63,8 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
     def serve(self, strategy: Strategy, at_once: int) -> None:
         """Take the method whose passes are computed beside the devices, so many of them in a round."""
         self._strategy = strategy
-        self._memory = Memory.laid_out(strategy.server, self._devices, at_once, self._allocate)
+        workers = self._count_of_workers
+        self._memory = Memory.laid_out(strategy.server, self._devices, at_once, workers, self._allocate)
         strategy.server.keep_rows(self._memory.rows)
         for passes in {strategy.server, *(strategy.passes(id) for id in self._devices)}:
             passes.elsewhere = self
@@ -97,12 +98,9 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         self._places = {device: place for place, device in enumerate(exchange.devices)}
         self._computed.clear()
         state = self._strategy.passes_state()
-        asked = {}
-        for link in self._links():
-            mine = [(id, self._places[id]) for id in link.devices if id in self._places]
-            if mine:
-                self._tell(link, Job("collect", (round, exchange.turn, exchange.learn, mine, state)))
-                asked[link] = len(mine)
+        turn, learn = exchange.turn, exchange.learn
+        places = {id: (id, place) for id, place in self._places.items()}
+        asked = self._share(places, lambda _, mine: Job("collect", (round, turn, learn, mine, state)))
         for answer in self._answers(asked):
             found = self._memory.get(answer, round, exchange.turn)
             upload = found.upload
@@ -114,14 +112,8 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         """Put the replies into the memory; workers go on with them while the server does."""
         for id, reply in sorted(replies.items()):
             self._count(id, received=reply.nbytes)
-        for link in self._links():
-            mine = [
-                self._memory.put_reply(id, self._places[id], replies[id])
-                for id in link.devices
-                if id in replies
-            ]
-            if mine:
-                self._tell(link, Job("deliver", (round, mine)))
+        said = {id: self._memory.put_reply(id, self._places[id], one) for id, one in replies.items()}
+        self._share(said, lambda _, mine: Job("deliver", (round, mine)))
 
     def contribution(self, passes: ServerModel, upload: Upload) -> Contribution | None:
         """Return what was computed for an upload beside its device."""
@@ -140,14 +132,12 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
     ) -> list[Contribution]:
         """Let every worker run its devices' passes back."""
-        mine = {one.upload.device: (one.loss, there.numpy()) for one, there in zip(found, last, strict=True)}
-        asked = {}
-        for link in self._links():
-            jobs = [(id, self._places[id], *mine[id]) for id in link.devices if id in mine]
-            if jobs:
-                self._tell(link, Job("backwards", (jobs,)))
-                asked[link] = len(jobs)
         uploads = {one.upload.device: one.upload for one in found}
+        jobs = {
+            id: (id, self._places[id], one.loss, there.numpy())
+            for id, one, there in zip(uploads, found, last, strict=True)
+        }
+        asked = self._share(jobs, lambda _, mine: Job("backwards", (mine,)))
         done: dict[int, Contribution] = {}
         for said in self._answers(asked):
             one = self._memory.get(said, 0, 0)
@@ -161,16 +151,11 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         """Let every worker add the derivatives of its devices' regularisers."""
         self._memory.leader.copy_(leader)
         by_device = {one.device: (one, row) for one, row in zip(found, rows, strict=True)}
-        asked = {}
-        for link in self._links():
-            mine = [
-                (id, self._places[id], row.data_ptr() == self._memory.rows[self._places[id]].data_ptr())
-                for id, (_, row) in sorted(by_device.items())
-                if id in link.devices
-            ]
-            if mine:
-                self._tell(link, Job("regularise", (how, mine)))
-                asked[link] = len(mine)
+        jobs = {
+            id: (id, self._places[id], row.data_ptr() == self._memory.rows[self._places[id]].data_ptr())
+            for id, (_, row) in by_device.items()
+        }
+        asked = self._share(jobs, lambda _, mine: Job("regularise", (how, mine)))
         returned: dict[int, Tensor | None] = {}
         for id, finite, apart in self._answers(asked):
             one, row = by_device[id]
@@ -178,6 +163,29 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
                 row.add_(self._memory.rows[self._places[id]], alpha=how.weight)
             returned[id] = one.activation_gradient if finite else None
         return [returned[one.device] for one in found]
+
+    def branches(
+        self,
+        found: Sequence[Contribution],
+        weights: Sequence[float],
+        leader: Tensor | None,
+        how: Regulariser | None,
+    ) -> tuple[Branches, list[Tensor | None]]:
+        """Let every worker add up its devices' gradients."""
+        if leader is not None:
+            self._memory.leader.copy_(leader)
+        jobs = {
+            one.device: (one.device, self._places[one.device], weight)
+            for one, weight in zip(found, weights, strict=True)
+        }
+        towards = leader is not None
+        asked = self._share(jobs, lambda number, mine: Job("branches", (number, towards, how, mine)))
+        branches: Branches = []
+        added: set[int] = set()
+        for said in self._answers(dict.fromkeys(asked, 1)):
+            branches += said.branches(self._memory)
+            added.update(said.added)
+        return branches, [one.activation_gradient if one.device in added else None for one in found]
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Average the client-side models where they lie."""
@@ -200,12 +208,7 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         self, split: Split, count: int, devices: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
         """Let every worker evaluate its devices."""
-        asked = {}
-        for link in self._links():
-            mine = [id for id in link.devices if id in devices]
-            if mine:
-                self._tell(link, Job("evaluate", (split, count, mine)))
-                asked[link] = len(mine)
+        asked = self._share({id: id for id in devices}, lambda _, mine: Job("evaluate", (split, count, mine)))
         for id, found in self._answers(asked):
             yield id, torch.from_numpy(found)
 
@@ -260,6 +263,16 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
     def _settle(self) -> None:
         """Wait until every worker has done what it was told, and have the weights here."""
         self._ask_all(Job("settle"))
+
+    def _share(self, what: Mapping[int, Any], job: Callable[[int, list[Any]], Job]) -> dict[AnyLink, int]:
+        """Tell every worker, by its number, what is its devices'; returns how much of it each was told."""
+        told = {}
+        for number, link in enumerate(self._links()):
+            mine = [what[id] for id in link.devices if id in what]
+            if mine:
+                self._tell(link, job(number, mine))
+                told[link] = len(mine)
+        return told
 
     def _ask_all(self, job: Job) -> list[Any]:
         links = self._links()

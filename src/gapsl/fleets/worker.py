@@ -18,10 +18,11 @@ from torch import Tensor
 from gapsl.device.device import Device
 from gapsl.fleets.base import Split, probabilities
 from gapsl.fleets.local import load, save
-from gapsl.fleets.memory import Answered, Computed, Layout, Memory, writable
+from gapsl.fleets.memory import Answered, Computed, Layout, Memory, Summed, writable
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Contribution, Halfway, Regulariser
 from gapsl.methods.server_model import ServerModel
+from gapsl.methods.sketched import SketchedServerModel
 
 PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that a process gets when its parent dies
 
@@ -57,6 +58,9 @@ class Worker:
         torch.set_num_threads(1)
         for passes in {self.strategy.server, *(self.strategy.passes(id) for id in self.devices)}:
             passes.elsewhere = None
+            if isinstance(passes, SketchedServerModel):  # what it adds up are parts of a sum over all devices
+                first, last = min(self.devices), max(self.devices)
+                passes.after, passes.before = first - 1 if first else None, last + 1
 
     def collect(
         self,
@@ -70,6 +74,7 @@ class Worker:
         """Run devices to the cut, and the server's passes for them."""
         self.strategy.load_passes_state(state)
         self._last.clear()
+        self.strategy.server.begin()
         for id, place in asked:
             upload = self.devices[id].forward(round, turn, learn=learn)
             self._last[id] = self.strategy.beside(upload, memory.rows[place])
@@ -103,6 +108,28 @@ class Worker:
             if returned is not None:
                 Layout.write(returned, memory.replies[place])
             yield id, returned is not None, on_weights is not None and not here
+
+    def branches(
+        self,
+        memory: Memory,
+        number: int,
+        towards: bool,
+        how: Regulariser | None,
+        asked: Sequence[tuple[int, int, float]],
+    ) -> Iterator[Summed]:
+        """Add up devices' gradients, and the derivatives of their regularisers towards the leader, if so."""
+        passes = self.strategy.server
+        if towards and how is not None and how.mode == "finite":
+            passes = self._movable(asked[0][0])
+        assert isinstance(passes, SketchedServerModel)
+        found = [one for id, *_ in asked if isinstance(one := self._last[id], Contribution)]
+        leader = memory.leader if towards else None
+        branches, returned = passes.branches(found, [weight for *_, weight in asked], leader, how)
+        for (_, place, _), gradient in zip(asked, returned, strict=True):
+            if towards and gradient is not None:
+                Layout.write(gradient, memory.replies[place])
+        added = tuple(id for (id, *_), one in zip(asked, returned, strict=True) if one is not None)
+        yield Summed(number, memory.put_branches(number, branches), added)
 
     def deliver(self, memory: Memory, round: int, replies: Sequence[Answered]) -> Iterator[None]:
         """Run devices back from the cut; nobody waits for it."""

@@ -85,7 +85,9 @@ class NonGda(Gapsl):
         self.spread = leader.spread
         found = everybody(self.select(round, gradients, leader))
         ids = [c.device for c in contributions]
-        total = self.mean(gradients, leader.members) if self.estimates else leader.gradient
+        total = self.led(contributions, leader)
+        if self.estimates:
+            total = self.mean(gradients, leader.members)
         self.update(round, total, [contributions[i] for i in leader.members])
         replies = {c.device: self.reply(c.activation_gradient, c.device, ids) for c in contributions}
         selection = selection_of(leader, found, range(len(ids)), ids, weight=0.0)
@@ -137,6 +139,7 @@ class Single(Psl):
     parameters: ClassVar[type[Parameters]] = SingleParameters
     in_turn: ClassVar[bool] = True
     one_step: ClassVar[bool] = False  # there is nobody to compare it with
+    sketches: ClassVar[bool] = False
     labels_at_device: ClassVar[bool] = False
 
     @property

@@ -25,6 +25,7 @@ from gapsl.methods.contribution import Contribution, Halfway, Measured, losses_o
 from gapsl.methods.outliers import WINDOW, Size, Usual, outliers, reason
 from gapsl.methods.robust import Robust, clipped, typical
 from gapsl.methods.server_model import ServerModel
+from gapsl.methods.sketched import SketchedServerModel
 from gapsl.models.part import ModelPart
 
 # How the devices' losses become the round's: their mean, their mean by amount of data, or their sum.
@@ -72,6 +73,7 @@ class Strategy(ABC):
     one_loss: ClassVar[bool] = False  # devices cannot descend another loss than the server
     one_step: ClassVar[bool] = False  # the server takes one step on the gradients of all devices of a round
     side_by_side: ClassVar[bool] = False  # devices of a round can be computed side by side, in any order
+    sketches: ClassVar[bool] = False  # all it needs of gradients are angles, and sums by `reduce`
 
     def __init__(self, server: ServerModel, run: RunInfo) -> None:
         self.server, self.run = server, run
@@ -217,6 +219,10 @@ class Parallel(Strategy):
     ) -> Tensor:
         """Return the server's gradient of the round's loss, which these rows, or all, are in."""
         rows = range(len(contributions)) if rows is None else rows
+        if isinstance(self.server, SketchedServerModel):
+            whole, _ = self.server.reduced([contributions[row] for row in rows])
+            assert whole is not None
+            return whole
         if self.run.reduction == "mean":
             return self.mean(gradients, rows)
         if self.run.reduction == "sum" and self.estimates:

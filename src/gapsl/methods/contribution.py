@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gapsl.methods.server_model import ServerModel
 
 Penalty = Literal["exact", "finite", "none"]
+Branches = list[tuple[int, Tensor]]  # parts of a sum of gradients, by one of their devices
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class Elsewhere(Protocol):
         """Do what `ServerModel.regularise` does."""
         ...
 
+    def branches(
+        self,
+        found: Sequence[Contribution],
+        weights: Sequence[float],
+        leader: Tensor | None,
+        how: Regulariser | None,
+    ) -> tuple[Branches, list[Tensor | None]]:
+        """Do what `SketchedServerModel.branches` does."""
+        ...
+
 
 @dataclass(frozen=True)
 class Regulariser:
@@ -114,6 +125,11 @@ class Regulariser:
 
     mode: Penalty
     weight: float
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes any gradient."""
+        return self.weight != 0 and self.mode != "none"
 
 
 def size_of(contribution: Contribution) -> Size:

@@ -38,6 +38,7 @@ class Epsl(Psl):
     section: ClassVar[str | None] = "epsl"
     parameters: ClassVar[type[Parameters]] = EpslParameters
     labels_at_device: ClassVar[bool] = False  # it averages gradients at the logits
+    sketches: ClassVar[bool] = False
     one_loss: ClassVar[bool] = True  # what is averaged and broadcast is the gradient that the server steps on
 
     @property

@@ -13,6 +13,7 @@ from gapsl.alignment import Alignment, Leader, align, identify_leader
 from gapsl.device.exchange import Outcome, Reply, Selection
 from gapsl.methods.base import Parallel, Parameters
 from gapsl.methods.contribution import Contribution, Penalty, Regulariser, losses_of, nothing
+from gapsl.methods.sketched import SketchedServerModel
 
 
 class GapslParameters(Parameters):
@@ -54,6 +55,7 @@ class Gapsl(Parallel):
     summary = "gradient-aligned PSL: leader gradient identification and gradient direction alignment"
     section: ClassVar[str | None] = "gapsl"
     labels_at_device: ClassVar[bool] = True
+    sketches: ClassVar[bool] = True
     counts_rounds: ClassVar[bool] = True  # the share of leaders grows until the last round
     parameters: ClassVar[type[Parameters]] = GapslParameters
     spread: tuple[float, float] | None = None  # running minimum and maximum of the dispersion
@@ -94,9 +96,9 @@ class Gapsl(Parallel):
         leader = self.identify(round, gradients)
         self.spread = leader.spread
         found = self.select(round, gradients, leader)
-        kept, returned, skipped = self._regularise(contributions, gradients, leader, found)
-        if kept:
-            total = self.reduce(gradients, contributions, kept)
+        total, returned = self._regularise(contributions, gradients, leader, found)
+        kept, skipped = list(returned), [i for i in found.kept if i not in returned]
+        if total is not None:
             self.update(round, total, [contributions[i] for i in kept])
         ids = [c.device for c in contributions]
         members = [ids[i] for i in kept]
@@ -117,17 +119,27 @@ class Gapsl(Parallel):
 
     def _regularise(
         self, contributions: Sequence[Contribution], gradients: Tensor, leader: Leader, found: Alignment
-    ) -> tuple[list[int], dict[int, Tensor], list[int]]:
-        """Add the regulariser's derivative to the kept rows of `gradients`, in place.
+    ) -> tuple[Tensor | None, dict[int, Tensor]]:
+        """Return the round's gradient with the regulariser's derivative, and the activations' gradients.
 
-        Returns the indices in the loss, their activation gradients, and those whose derivative was not
-        finite and who are left out for it.
+        These are by index, of those in the loss alone: who is kept and whose derivative is finite. Where
+        there is nobody, there is no gradient. The kept rows of `gradients` are changed in place.
         """
         how = Regulariser(self.chosen.penalty, self.chosen.weight)
         chosen, rows = [contributions[i] for i in found.kept], [gradients[i] for i in found.kept]
+        if isinstance(self.server, SketchedServerModel):
+            towards = self.led(contributions, leader) if how.changes else None
+            total, answers = self.server.reduced(chosen, towards, how)
+            return total, {i: one for i, one in zip(found.kept, answers, strict=True) if one is not None}
         answers = self.server.regularise(chosen, rows, leader.gradient, how)
         returned = {i: one for i, one in zip(found.kept, answers, strict=True) if one is not None}
-        return list(returned), returned, [i for i in found.kept if i not in returned]
+        return self.reduce(gradients, contributions, list(returned)) if returned else None, returned
+
+    def led(self, contributions: Sequence[Contribution], leader: Leader) -> Tensor:
+        """Return the leader's gradient, whole."""
+        if not isinstance(self.server, SketchedServerModel):
+            return leader.gradient
+        return self.server.mean([contributions[i] for i in leader.members])
 
     def state(self) -> dict[str, Any]:
         """The running range of the dispersion, and what every method has."""

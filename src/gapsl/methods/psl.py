@@ -18,6 +18,7 @@ class Psl(Parallel):
 
     summary = "parallel split learning: one server-side model, a client-side model per device"
     labels_at_device: ClassVar[bool] = True
+    sketches: ClassVar[bool] = True
 
     def combine(self, round: int, contributions: Sequence[Contribution], gradients: Tensor) -> Outcome:
         """Step on the reduced gradient and return each device its own."""

@@ -53,11 +53,19 @@ class ServerModel:
         """Return passes over an independent copy of the model."""
         return ServerModel(self.part.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
 
+    @property
+    def row_size(self) -> int:
+        """The numbers that are kept of a device's gradient in a round: all."""
+        return self.part.size
+
+    def begin(self) -> None:
+        """Begin a round beside the devices."""
+
     def rows(self, count: int) -> Tensor:
         """Return a (count, d) matrix for a round's gradients, the same memory every round."""
         first = self.part.parameters[0]
         if len(self._rows) < count or self._rows.dtype != first.dtype or self._rows.device != first.device:
-            self._rows = torch.empty(count, self.part.size, dtype=first.dtype, device=first.device)
+            self._rows = torch.empty(count, self.row_size, dtype=first.dtype, device=first.device)
         return self._rows[:count]
 
     def keep_rows(self, rows: Tensor) -> None:
@@ -160,7 +168,7 @@ class ServerModel:
 
         Where the derivative is not finite the row stays as it is, and the gradient is None.
         """
-        if how.weight == 0 or how.mode == "none":
+        if not how.changes:
             return [one.activation_gradient for one in found]
         if self.elsewhere is not None:
             return self.elsewhere.regularise(found, rows, leader, how)

@@ -16,6 +16,7 @@ from gapsl.methods.server_model import Loss, cross_entropy
 from gapsl.options.settings import OptionSettings
 
 Method = type[Strategy]
+MANY_BYTES = 2 << 30  # of a round's gradients, from which on `auto` keeps sketches
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,31 @@ def refusals(
             f"robust = {settings.robust} counts every device alike, whatever amount of data it says it has; "
             "set reduction = mean, or robust = clip"
         )
+    why = why_exact(name, settings)
+    if settings.gradient_rows == "sketch" and why is not None:
+        yield f"{why}; set gradient_rows = exact"
     if settings.probes and given.batch_norm:
         yield (
             "probes would be part of the devices' batch statistics; use norm = group (or none), or probes = 0"
         )
+
+
+def sketches(name: str, settings: OptionSettings, row_bytes: int) -> bool:
+    """Say whether a run keeps sketches of gradients that take so many bytes in a round."""
+    if settings.gradient_rows == "auto":
+        return row_bytes > MANY_BYTES and why_exact(name, settings) is None
+    return settings.gradient_rows == "sketch"
+
+
+def why_exact(name: str, settings: OptionSettings) -> str | None:
+    """Say why sketches of the devices' gradients would not do, if so."""
+    if not METHODS[name].sketches:
+        return f"{name} needs more of the devices' gradients than sketches tell"
+    if settings.robust != "none":
+        return f"robust = {settings.robust} needs the devices' gradients, which sketches stand for"
+    if settings.labels == "device":
+        return "with sketches gradients are computed again, and with labels = device their loss is elsewhere"
+    return None
 
 
 def _without_labels(

@@ -20,6 +20,11 @@ class OptionSettings(DeviceConfig):
     device_gradient: Literal["follow", "own"] = Field(
         "follow", description="devices get the derivative of the round's loss, or of their own"
     )
+    gradient_rows: Literal["exact", "sketch", "auto"] = Field(
+        "exact",
+        description="what a round keeps of each device's gradient: all, a sketch of 65536 numbers for its "
+        "angles, or (auto) a sketch where all would be over 2 GiB",
+    )
     robust: Robust = Field(
         "none",
         description="a server step that some bad devices cannot steer: gradients shortened to the median "

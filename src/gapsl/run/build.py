@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +29,12 @@ from gapsl.fleets.spread import SpreadFleet
 from gapsl.methods.base import RunInfo
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel, cross_entropy
+from gapsl.methods.sketched import SketchedServerModel
 from gapsl.models import Split
 from gapsl.models.cut import behead
 from gapsl.models.part import make_part
 from gapsl.options.assemble import make_losses, with_options
-from gapsl.options.compatibility import Circumstances, refuse_incompatible
+from gapsl.options.compatibility import Circumstances, refuse_incompatible, sketches
 from gapsl.options.losses import HeadLoss, check_loss
 from gapsl.run.config import INCIDENTAL, Config
 from gapsl.run.folder import RunFolder
@@ -125,17 +127,22 @@ def make_training(
         assert isinstance(fleet, LabelPrivate)
         loss = HeadLoss(fleet.head_loss)
     losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
-    server = ServerModel(
-        make_part(model.server, config.server_optimizer, parts.total_rounds),
-        seed=config.seed,
-        loss=losses.server,
-        device_loss=losses.device,
-    )
+    part = make_part(model.server, config.server_optimizer, parts.total_rounds)
+    passes: dict[str, Any] = {"seed": config.seed, "loss": losses.server, "device_loss": losses.device}
+    at_once = participants(config.devices, config.participation)
+    sketched = sketches(config.method, config, at_once * part.size * part.parameters[0].element_size())
+    if sketched:
+        by_data = config.reduction == "samples"
+        weights = {id: float(info.samples) if by_data else 1.0 for id, info in fleet.devices.items()}
+        averages = config.reduction != "sum"
+        server: ServerModel = SketchedServerModel(part, weights=weights, averages=averages, **passes)
+    else:
+        server = ServerModel(part, **passes)
     run = RunInfo(
         seed=config.seed,
         total_rounds=parts.total_rounds,
         rounds_per_epoch=per_epoch,
-        batches_per_round=participants(config.devices, config.participation),
+        batches_per_round=at_once,
         devices=fleet.devices,
         reduction=config.reduction,
         device_gradient=config.device_gradient,
@@ -155,7 +162,11 @@ def make_training(
     labels: dict[EvaluationSplit, Tensor] = {"test": source.test.labels[: 0 if source.described else None]}
     if len(partition.validation):
         labels["validation"] = source.train.labels[torch.from_numpy(partition.validation)]
-    alone = why_alone(parts)
+    notices = []
+    if spreads(config) and (alone := why_alone(parts)):
+        notices.append(f"the run stays in one process: {alone}")
+    if sketched and config.gradient_rows == "auto":
+        notices.append("a round's gradients would take over 2 GiB, so their angles come from sketches")
     plan = Plan(
         config=config,
         total_rounds=parts.total_rounds,
@@ -165,7 +176,7 @@ def make_training(
         identity=run_identity(config, source.fingerprint, partition),
         custom=custom or {},
         classes=tuple(source.classes),
-        notice=f"the run stays in one process: {alone}" if alone and spreads(config) else None,
+        notice="; ".join(notices) or None,
     )
     if folder is not None and not folder.partition_file.exists() and partition.samples:
         partition.save(folder.partition_file)

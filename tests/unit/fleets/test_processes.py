@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import gapsl
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.device.device import Device
+from gapsl.device.exchange import Reply
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord
 
@@ -46,6 +48,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "adamw": {"method": "psl", "server_optimizer": {"name": "adamw"}, "device_optimizer": {"name": "adamw"}},
     "validation": {"method": "psl", "validation": 0.2},
 }
+SKETCHED: dict[str, dict[str, Any]] = {
+    "psl": {"method": "psl", "model": "small", "norm": "batch", "dropout": 0.2},
+    "psl by samples": {"method": "psl", "reduction": "samples"},
+    "papsl": {"method": "papsl", "model": "small"},
+    "gapsl, exact": {"method": "gapsl", "gapsl": {"lambda": 0.05}},
+    "gapsl, finite": {"method": "gapsl", "gapsl": {**PULL, "penalty": "finite"}},
+    "gapsl/non-gda": {"method": "gapsl/non-gda", "participation": 0.8},
+    "an outlier": {"method": "gapsl", "gapsl": PULL, "faults": "scale:1"},
+}
 
 
 def trained(out: Path | None = None, **words: Any) -> gapsl.RunResult:
@@ -61,6 +72,55 @@ def test_weights_and_measures_are_those_of_one_process(name: str) -> None:
     assert spread.final.weights_sha256 == alone.final.weights_sha256
     for measure in ("device_accuracy", "ensemble", "merged", "test_loss", "drift", "bytes_sent"):
         assert getattr(spread.final, measure) == getattr(alone.final, measure), measure
+
+
+@pytest.mark.parametrize("name", SKETCHED)
+def test_sums_beside_sketches_have_the_same_bits_for_any_number_of_processes(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gapsl.methods.sketched.BUCKETS", 64)
+    words = {**SKETCHED[name], "gradient_rows": "sketch"}
+    alone = trained(**words).final.weights_sha256
+    assert trained(**words, processes=2).final.weights_sha256 == alone
+    rounds: list[int] = []
+
+    class Count(Observer):
+        def round(self, record: RoundRecord) -> None:
+            rounds.append(record.round)
+
+    folder = tmp_path / "run"
+    gapsl.train(**{**QUICK, **words}, out=folder, observers=[Count()], stop=lambda: len(rounds) == 3)
+    result = gapsl.resume(folder, processes=3)
+    assert result is not None and result.final.weights_sha256 == alone
+
+
+def test_sketches_by_themselves_follow_the_configuration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashed(rows: str, method: str = "psl", **words: Any) -> str:
+        return trained(method=method, gradient_rows=rows, **words).final.weights_sha256
+
+    exact, sketch = hashed("exact"), hashed("sketch")
+    assert exact != sketch  # by the order in which gradients are added
+    assert hashed("auto") == exact == trained(method="psl").final.weights_sha256
+    monkeypatch.setattr("gapsl.options.compatibility.MANY_BYTES", 1)
+    watcher = Watcher()
+    assert hashed("auto", observers=[watcher]) == sketch
+    assert any("angles come from sketches" in message for message in watcher.said)
+    assert hashed("auto", "epsl") == hashed("exact", "epsl")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"method": "sfl"}, "sfl needs more of the devices' gradients.*gradient_rows = exact"),
+        ({"method": "epsl"}, "epsl needs more"),
+        ({"robust": "median"}, "robust = median needs the devices' gradients"),
+        ({"method": "psl", "labels": "device"}, "with labels = device their loss is elsewhere"),
+    ],
+    ids=str,
+)
+def test_what_sketches_do_not_tell_is_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        trained(**words, gradient_rows="sketch")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +140,21 @@ def test_graphs_that_are_computed_again_change_no_bit(name: str, monkeypatch: py
     assert trained(**RUNS[name], graph_memory=2).final.weights_sha256 == kept
     assert again
     assert trained(**RUNS[name], graph_memory=2, processes=2).final.weights_sha256 == kept
+
+
+def test_a_slow_process_reads_its_replies_before_another_takes_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(self: Device, round: int, reply: Reply) -> None:
+        if self.id < 2:  # of the first process
+            time.sleep(0.1)
+        backward(self, round, reply)
+
+    alone = trained(**RUNS["some of the devices"])
+    backward = Device.backward
+    monkeypatch.setattr(Device, "backward", slow)
+    spread = trained(**RUNS["some of the devices"], processes=2)
+    assert spread.final.weights_sha256 == alone.final.weights_sha256
 
 
 def test_a_budget_below_one_graph_is_refused() -> None:
