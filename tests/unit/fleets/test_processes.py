@@ -150,10 +150,11 @@ def test_a_slow_process_reads_its_replies_before_another_takes_their_place(
             time.sleep(0.1)
         backward(self, round, reply)
 
-    alone = trained(**RUNS["some of the devices"])
+    words = {"method": "psl", "participation": 0.8, "rounds": 6}
+    alone = trained(**words)
     backward = Device.backward
     monkeypatch.setattr(Device, "backward", slow)
-    spread = trained(**RUNS["some of the devices"], processes=2)
+    spread = trained(**words, processes=2)
     assert spread.final.weights_sha256 == alone.final.weights_sha256
 
 
