@@ -335,7 +335,7 @@ def test_a_device_that_cannot_write_its_state_says_so_before_it_trains(tmp_path:
     broken.start(served.port, "device-0")
     broken.join()
     assert "cannot write to" in str(broken.ended["device-0"])
-    assert "give another --state" in str(broken.ended["device-0"])
+    assert "choose another --state" in str(broken.ended["device-0"])
     served.devices.start(served.port, "device-0", "device-1", "device-2")
     assert served.result().final.weights_sha256 == gapsl.train(CONFIG).final.weights_sha256
 

@@ -40,7 +40,9 @@ def predict(
     server: Annotated[
         str | None, typer.Option(help="HOST:PORT of a gapsl serve-model, which has the server-side model.")
     ] = None,
-    name: Annotated[str, typer.Option(help="This device's name, with --server.")] = "device-0",
+    name: Annotated[
+        str | None, typer.Option(help="This device's name, with --server; default: device-0.")
+    ] = None,
     certs: networking.Certs = None,
     insecure: networking.Insecure = False,
     data_dir: running.DataDir = None,
@@ -49,9 +51,11 @@ def predict(
     """Predict the classes of images with a trained model, whole or in two places."""
     if format not in PRINTERS:
         raise InputError(f"unknown --format {format!r}; choose {', '.join(PRINTERS)}")
+    if server is None and (name is not None or certs is not None or insecure):
+        raise InputError("--name, --certs and --insecure are for a --server; give one, or leave them out")
     parts = parts_at(place, client, data_dir=data_dir)
     if server is not None:
-        parts = with_remote_server(parts, server, name, certs=certs, insecure=insecure)
+        parts = with_remote_server(parts, server, name or "device-0", certs=certs, insecure=insecure)
     PRINTERS[format](list(predictions(parts.joined(), images, top=top, fit=fit)))
 
 

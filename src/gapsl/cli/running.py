@@ -6,6 +6,7 @@ import errno
 import functools
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from gapsl.common.errors import GapslError, InputError
+from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.common.plugins import use_plugins
 
 
@@ -32,6 +33,9 @@ errors = Terminal(stderr=True, emoji=False)
 
 # Of a path that somebody named, wherever it is looked at first.
 UNUSABLE_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM)
+
+NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # in what torch raises
+SMALLER = "end other programs, or choose a smaller model, width, input, batch_size or number of devices"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -131,6 +135,11 @@ def guarded(function: Function) -> Function:
                 raise
             conclude(f"{error.filename}: {error.strerror}; check the path", logging.ERROR)
             raise typer.Exit(InputError.exit_code) from None
+        except (MemoryError, RuntimeError) as error:  # torch has an error of its own on a GPU alone
+            if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
+                raise
+            conclude(f"there is not enough memory: {SMALLER}", logging.ERROR)
+            raise typer.Exit(Unavailable.exit_code) from None
         except KeyboardInterrupt as error:
             conclude("stopped at once; what goes on goes on from its last checkpoint", logging.INFO)
             raise typer.Exit(128 + (error.args[0] if error.args else signal.SIGINT)) from None

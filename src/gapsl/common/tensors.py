@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -67,7 +69,8 @@ def remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # so it is not there
+            path.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **said: str) -> None:
@@ -78,7 +81,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **said: str) -> Non
         tied = value.numel() > 0 and value.data_ptr() in seen
         seen.add(value.data_ptr())
         stored[name] = value.detach().cpu().clone() if tied else value.detach().cpu().contiguous()
-    save_file(stored, path, metadata=said or None)
+    try:
+        save_file(stored, path, metadata=said or None)
+    except SafetensorError as error:  # which hides why the file could not be written
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def place_tensors(path: Path, tensors: Mapping[str, Tensor], **said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
+GREY = {"1", "L", "LA", "I;16"}  # modes of pillow
 TEST_FRACTION = 0.2  # where the folder has no test part of its own
 
 Labelled = list[tuple[Path, int]]
@@ -42,7 +44,7 @@ def load_folder(places: Places, argument: str) -> Source:
     for path, _ in train + test:
         with open_image(path) as image:  # reads the header alone
             sizes[image.size] += 1
-            mode = mode if image.mode in {"1", "L", "LA"} else "RGB"
+            mode = mode if image.mode in GREY else "RGB"
     size = size or sizes.most_common(1)[0][0]
     inputs, labels = _read(train, size, mode)
     scaled = inputs.transpose(1, 0, 2, 3).reshape(inputs.shape[1], -1) / np.float32(255)
@@ -114,7 +116,9 @@ def open_image(path: Path) -> Image:
     except ImportError:
         raise InputError('images need pillow; pip install "gapsl[datasets]"') from None
     try:
-        return Image.open(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images, which are read; larger ones are an error
+            return Image.open(path)
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise InputError(
             f"{path} is not an image that can be read ({error}); replace or remove it"
@@ -133,8 +137,21 @@ def _read(images: Labelled, size: tuple[int, int], mode: str) -> tuple[NDArray[n
 def read_pixels(path: Path, size: tuple[int, int], mode: str) -> NDArray[np.uint8]:
     """Return an image at this size (width, height) and in this mode, L or RGB: channels, height, width."""
     with open_image(path) as image:
+        if image.mode in ("I", "F"):
+            raise InputError(
+                f"{path} does not say which number is white; save it with 8 or 16 bits per channel"
+            )
         try:
-            pixels = np.asarray(image.convert(mode).resize(size))
+            pixels = np.asarray(_eight_bits(image).convert(mode).resize(size))
         except (OSError, SyntaxError, ValueError) as error:  # what pillow raises on damaged pixels
             raise InputError(f"{path} is damaged ({error}); replace or remove it") from error
     return pixels.reshape(size[1], size[0], -1).transpose(2, 0, 1)
+
+
+def _eight_bits(image: Image) -> Image:
+    """Return an image of bytes, also of one with 16 bits, in which pillow takes all above 255 for white."""
+    if not image.mode.startswith("I;16"):
+        return image
+    from PIL.Image import fromarray
+
+    return fromarray((np.asarray(image) >> 8).astype(np.uint8))

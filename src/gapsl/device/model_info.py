@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from torch import Tensor
 
 from gapsl.common.errors import InputError
@@ -48,9 +48,9 @@ class ModelInfo(Settings):
     """How to build a model, and how to feed it."""
 
     classes: tuple[str, ...] = Field(min_length=1)
-    input_shape: tuple[int, ...] = Field(min_length=1, description="of one input")
+    input_shape: tuple[PositiveInt, ...] = Field(min_length=1, description="of one input")
     mean: tuple[float, ...] = Field(description="by channel, of inputs as they are below")
-    std: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
     inputs: Literal["bytes", "unit", "own"] = Field(
         description="bytes: 0 to 255, scaled to [0, 1]; unit: numbers in [0, 1]; own: a dataset's own numbers"
     )

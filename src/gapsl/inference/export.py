@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import gapsl
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.files import file_lock, fsync_folder, unwritable
-from gapsl.common.tensors import CANNOT_STORE, DRAFT, remove, write_tensors
+from gapsl.common.tensors import DRAFT, remove, write_tensors
 from gapsl.data import Source, load_source
 from gapsl.data.from_python import GivenData
 from gapsl.data.transform import normalise, to_float
@@ -134,10 +134,8 @@ def drafted_folder(final: Path) -> Iterator[Path]:
                 final.rmdir()  # it is empty
             draft.rename(final)
             fsync_folder(final.parent)
-    except CANNOT_STORE as error:
-        raise unwritable(
-            final, error if isinstance(error, OSError) else OSError(str(error)), "--out"
-        ) from None
+    except OSError as error:
+        raise unwritable(final, error, "--out") from None
     finally:
         remove(draft)
 

@@ -10,7 +10,7 @@ from gapsl.data.from_python import GivenData
 from gapsl.device import model_info
 from gapsl.device.model_info import read_model_info
 from gapsl.inference.manifest import export_parts
-from gapsl.inference.run_parts import MERGED, TrainedRun
+from gapsl.inference.run_parts import TrainedRun
 from gapsl.inference.split_model import (
     ClientPart,
     GivenModel,
@@ -58,8 +58,8 @@ def parts_at(
     if path.is_dir() and (several := sorted(path.glob(f"client-*/{EXPORT}"))):
         chosen = None if client is None or not str(client).isdecimal() else path / f"client-{int(client):04d}"
         if chosen is None or chosen / EXPORT not in several:
-            listed = ", ".join(str(one.parent.name) for one in several[:10])
-            raise InputError(f"{path} has the models of several clients; choose one of {listed}")
+            listed = ", ".join(str(int(one.parent.name.removeprefix("client-"))) for one in several[:10])
+            raise InputError(f"{path} has the models of several clients; choose one with --client: {listed}")
         return export_parts(chosen, client, model)
     return state_parts(path, client, model=model, round=round)
 
@@ -74,7 +74,7 @@ def state_parts(
 ) -> TrainedParts:
     """Return the client-side model that a device keeps."""
     folder = state_folder(path)
-    if client is not None and client != MERGED:
+    if client is not None:
         raise InputError(f"{folder} is one device's state; leave out the client")
     if not (folder / model_info.NAME).is_file():
         raise InputError(

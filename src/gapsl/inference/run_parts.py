@@ -68,9 +68,9 @@ class TrainedRun:
                     "with --join"
                 )
             return self._made((), "")
-        chosen = MERGED if client is None else str(client)
+        known = self.numbers if self._shared is None else range(self.config.devices)
+        chosen = MERGED if client is None else self._checked(str(client), known)
         if self._shared is not None:
-            self._check_number(chosen, range(self.config.devices))
             clients: tuple[ClientPart, ...] = (self._shared_part(self._shared),)
         elif chosen == ENSEMBLE:
             clients = tuple(self._own_part(number) for number in self.numbers)
@@ -79,7 +79,7 @@ class TrainedRun:
                 self._mean_part({number: float(one.samples) for number, one in self._devices.items()}),
             )
         else:
-            clients = (self._own_part(self._check_number(chosen, self.numbers)),)
+            clients = (self._own_part(int(chosen)),)
         return self._made(clients, chosen)
 
     @cached_property
@@ -199,15 +199,15 @@ class TrainedRun:
     def _stored(self, number: int) -> dict[str, Tensor]:
         return read_tensors(self.checkpoint.folder / f"device-{number:04d}.safetensors")
 
-    def _check_number(self, text: str, known: range | list[int]) -> int:
+    def _checked(self, text: str, known: range | list[int]) -> str:
         if text in (MERGED, ENSEMBLE):
-            return -1
+            return text
         if not text.isdecimal() or int(text) not in known:
             raise InputError(
                 f"{self.folder.path} has no client {text!r}; give a number from {known[0]} to {known[-1]}, "
                 f"{MERGED} or {ENSEMBLE}"
             )
-        return int(text)
+        return str(int(text))
 
 
 def newest_checkpoint(folder: RunFolder) -> Checkpoint:

@@ -107,7 +107,11 @@ class TrainedParts:
                 "trained together; take parts of one run"
             )
         return replace(
-            device, server=self.server, method=self.method or device.method, run=self.run or device.run
+            device,
+            server=self.server,
+            method=self.method or device.method,
+            run=self.run or device.run,
+            accuracy=device.accuracy if device.round == self.round else None,
         )
 
 

@@ -8,12 +8,14 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+import typer
 import typer.main
 from typer.testing import CliRunner
 
 import gapsl
 from gapsl.cli import main
 from gapsl.cli.main import COMMANDS, app, load, summary
+from gapsl.cli.running import guarded
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -87,3 +89,28 @@ def test_every_public_name_is_found_and_no_other() -> None:
 
 def test_the_group_is_one_command_of_typer() -> None:
     assert set(typer.main.get_command(app).commands) >= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_too_little_memory_is_said_without_a_traceback(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hungry() -> None:
+        raise error
+
+    with pytest.raises(typer.Exit) as ended:
+        guarded(hungry)()
+    assert ended.value.exit_code == 4
+    assert "not enough memory" in capsys.readouterr().err
+
+
+def test_no_option_of_a_prediction_is_ignored() -> None:
+    ended = CliRunner().invoke(app, ["predict", "run", "image.png", "--certs", "folder"])
+    assert ended.exit_code == 2
+    assert "are for a --server" in ended.output

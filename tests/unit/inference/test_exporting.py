@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from small_runs import copy_of, run_of
 
 import gapsl
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.inference import export as exporting
 from gapsl.models import build_model
 from gapsl.run.folder import RunFolder
@@ -68,7 +69,7 @@ def test_all_clients_are_exported_each_in_a_folder(tmp_path: Path) -> None:
     done = gapsl.export(run, tmp_path / "models", client="all")
     assert [one.folder.name for one in done] == ["client-0000", "client-0001", "client-0002"]
     assert torch.equal(logits(gapsl.load(tmp_path / "models", 1)), logits(gapsl.load(run, 1)))
-    with pytest.raises(InputError, match="several clients; choose one of client-0000"):
+    with pytest.raises(InputError, match="several clients; choose one with --client: 0, 1, 2"):
         gapsl.load(tmp_path / "models")
     with pytest.raises(InputError, match="one and the same for all devices; use --client merged"):
         gapsl.export(run_of("sfl"), tmp_path / "others", client="all")
@@ -164,6 +165,30 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) ->
     assert left(tmp_path) == [".model.2024", "model", "other"]
 
 
+@pytest.mark.parametrize("number", ["01", "１"])
+def test_a_client_is_named_by_its_number(number: str, tmp_path: Path) -> None:
+    (done,) = gapsl.export(run_of("psl"), tmp_path / "model", client=number)
+    assert done.client == "1"
+
+
+def test_a_full_disk_is_an_outage_and_a_file_in_the_way_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        InputError, match=r"cannot write to .*file/model: Not a directory; choose another --out"
+    ):
+        gapsl.export(run_of("psl"), tmp_path / "file" / "model")
+
+    def full(*arguments: object, **words: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("gapsl.common.tensors.save_file", full)
+    with pytest.raises(Unavailable, match="No space left on device; make room, and try again"):
+        gapsl.export(run_of("psl"), tmp_path / "model")
+    assert left(tmp_path) == ["file"]
+
+
 def test_a_file_that_computes_something_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +240,11 @@ def test_parts_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     gapsl.export(run_of("psl", seed=1), tmp_path / "c", client=0)
     with pytest.raises(InputError, match="not of one model: cut 1 and 2"):
         gapsl.export(tmp_path / "a", tmp_path / "model", join=tmp_path / "b")
+    said = json.loads((tmp_path / "b" / "export.json").read_text())
+    gapsl.export(tmp_path / "b", tmp_path / "same", join=tmp_path / "b")
+    (tmp_path / "b" / "export.json").write_text(json.dumps({**said, "round": 20}))
+    (done,) = gapsl.export(tmp_path / "same", tmp_path / "other", join=tmp_path / "b")
+    assert done.accuracy is None, "of another round nobody measured it"
     with pytest.raises(InputError, match="were not trained together"):
         gapsl.export(tmp_path / "a", tmp_path / "model", join=tmp_path / "c")
-    assert left(tmp_path) == ["a", "b", "c"]
+    assert left(tmp_path) == ["a", "b", "c", "other", "same"]

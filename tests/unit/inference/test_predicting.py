@@ -56,6 +56,18 @@ def test_images_of_another_size_or_mode_are_refused_or_fitted(
     assert len(list(predict(model, [tmp_path / "x.png"], fit=True))) == 1
 
 
+def test_sixteen_bits_are_scaled_and_numbers_without_a_scale_refused(tmp_path: Path) -> None:
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    Image.fromarray(grey).save(tmp_path / "8.png")
+    Image.fromarray(grey.astype(np.uint16) * 256).save(tmp_path / "16.png")
+    model = gapsl.load(run_of("psl"))
+    eight, sixteen = predict(model, [tmp_path / "8.png", tmp_path / "16.png"], top=10, fit=True)
+    assert eight.probabilities == sixteen.probabilities
+    Image.new("F", (8, 8)).save(tmp_path / "f.tiff")
+    with pytest.raises(InputError, match="save it with 8 or 16 bits"):
+        list(predict(model, [tmp_path / "f.tiff"], fit=True))
+
+
 def test_what_is_no_image_is_refused_before_anything_is_predicted(images: Path, tmp_path: Path) -> None:
     model = gapsl.load(run_of("psl"))
     (tmp_path / "text.png").write_text("not an image")

@@ -219,6 +219,15 @@ def test_a_damaged_description_is_refused(tmp_path: Path, content: str, words: s
         gapsl.load(run)
 
 
+@pytest.mark.parametrize("wrong", [{"std": [0.0]}, {"std": [-1.0]}, {"input_shape": [1, 0, 8]}])
+def test_a_description_that_no_model_has_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    run = copy_of(run_of("psl"), tmp_path / "run")
+    said = json.loads((run / "model.json").read_text())
+    (run / "model.json").write_text(json.dumps({**said, **wrong}))
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}.*greater than 0"):
+        gapsl.load(run)
+
+
 def test_a_run_says_how_its_model_is_fed(tmp_path: Path) -> None:
     gapsl.train(method="psl", out=tmp_path / "run", **{**QUICK, **LEARNS, "rounds": 1})
     said = json.loads((tmp_path / "run" / "model.json").read_text())

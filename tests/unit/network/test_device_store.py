@@ -4,6 +4,7 @@ import resource
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from gapsl.common.errors import InputError, Unavailable
@@ -135,6 +136,15 @@ def test_a_full_disk_stops_with_a_word_and_without_damage(store):
     assert rounds(store) == [5, 10]
 
 
+def test_a_device_that_starts_on_a_full_disk_may_come_again(store, monkeypatch):
+    def full(*arguments, **words):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("gapsl.common.tensors.save_file", full)
+    with pytest.raises(Unavailable, match="No space left on device; make room, and try again"):
+        store.check()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "run").write_text("a file where a folder should be")
     with pytest.raises(Unavailable, match="cannot write"):
@@ -164,5 +174,5 @@ def test_a_folder_is_tried_before_it_is_needed(tmp_path):
     store.check()
     assert list(store.folder.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot write to .*give another --state"):
+    with pytest.raises(InputError, match=r"cannot write to .*choose another --state"):
         Store(tmp_path / "file" / "cam").check()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
+from gapsl.common.files import unwritable
 from gapsl.common.tensors import CANNOT_STORE, Rounds, digest, place_tensors, read_tensors, said_by
 from gapsl.device.model_info import ModelInfo
 from gapsl.network.protocol import wire_pb2 as wire
@@ -32,8 +33,8 @@ class Store:
             self._rounds.tidy()
             place_tensors(self.folder / "writable.safetensors", {})
             (self.folder / "writable.safetensors").unlink()
-        except CANNOT_STORE as error:
-            raise InputError(f"cannot write to {self.folder}: {error}; give another --state") from None
+        except OSError as error:
+            raise unwritable(self.folder, error, "--state") from None
 
     def describe(self, info: ModelInfo) -> None:
         """Keep what the model needs to be used when the run is over."""
