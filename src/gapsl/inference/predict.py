@@ -13,6 +13,7 @@ from gapsl.common.errors import InputError
 from gapsl.data.image_folder import SUFFIXES, open_image, read_pixels
 from gapsl.device.model_info import ModelInfo
 from gapsl.inference.split_model import SplitModel
+from gapsl.models.part import all_finite
 
 BATCH = 64
 MODES = {1: ("L", "1"), 3: ("RGB",)}  # of pillow, by channels
@@ -43,7 +44,12 @@ def predict(
     for start in range(0, len(paths), BATCH):
         some = paths[start : start + BATCH]
         raw = torch.from_numpy(np.stack([pixels(path, model.info) for path in some]))
-        best = model.predict(raw).topk(min(top, len(model.classes)), dim=1)
+        found = model.predict(raw)
+        if not all_finite(found):
+            raise InputError(
+                "the model gives no numbers for these images: its weights, or the server, are broken"
+            )
+        best = found.topk(min(top, len(model.classes)), dim=1)
         for path, values, indices in zip(some, best.values.tolist(), best.indices.tolist(), strict=True):
             yield Prediction(path, tuple(model.classes[index] for index in indices), tuple(values))
 

@@ -14,7 +14,7 @@ from gapsl.common.errors import InputError
 from gapsl.device.build import EVALUATION_BATCH
 from gapsl.inference.split_model import TrainedParts, blank_parts
 from gapsl.models.part import all_finite
-from gapsl.network.parameter_server.service import SILENCE_SECONDS, Link
+from gapsl.network.parameter_server.service import Link
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import INFERENCE
 from gapsl.network.protocol.codec import describe
@@ -24,7 +24,8 @@ from gapsl.network.protocol.settings import CODECS, COMPRESSIONS
 from gapsl.network.serving import Door, Identify, OpenStreams, Serving, check_protocol, listed
 
 WAITING = 16  # questions that are taken in at once, one of which is computed
-MOST_QUESTIONS = 8  # of one certificate at once
+MOST_QUESTIONS = 4  # of one device at once
+SILENCE_SECONDS = 20.0  # without a part sent or taken: others are patient for longer than that
 
 Outgoing = wire.ToPredictor | memoryview
 

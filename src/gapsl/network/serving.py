@@ -104,6 +104,8 @@ class OpenStreams:
             with self._lock:
                 if mine.get(key) is context:
                     del mine[key]
+                if not mine and self._open.get(party) is mine:  # names that are made up take no room for ever
+                    del self._open[party]
 
 
 @contextmanager

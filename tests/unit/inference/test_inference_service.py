@@ -16,8 +16,8 @@ from small_runs import run_of
 import gapsl
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.inference.places import parts_at
-from gapsl.inference.remote import RemoteServerModel, with_remote_server
-from gapsl.inference.service import InferenceService, serve_inference
+from gapsl.inference.remote import PATIENCE, RemoteServerModel, with_remote_server
+from gapsl.inference.service import SILENCE_SECONDS, InferenceService, serve_inference
 from gapsl.inference.split_model import TrainedParts
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import INFERENCE, PROTOCOL
@@ -140,6 +140,34 @@ def test_a_full_queue_refuses_and_a_patient_device_comes_again() -> None:
                 remote(at_cut)
         held.join()
         assert torch.equal(remote(at_cut), parts.server(at_cut))
+
+
+def test_questions_that_never_come_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapsl.inference.service.SILENCE_SECONDS", 0.5)
+    parts = parts_at(run_of("psl"), 1)
+    at_cut = parts.clients[0].model(images()).detach()
+    over = threading.Event()
+
+    def silent(name: str) -> Iterator[wire.FromPredictor]:
+        yield wire.FromPredictor(question=question(parts, at_cut, name=name))
+        over.wait(30)
+
+    with served(parts, waiting=2) as (address, service), grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream(f"/{INFERENCE}/Predict", request_serializer=serialize)
+        held = [call(silent(f"liar-{number}")) for number in range(2)]
+        while service._room._value:
+            pass
+        found = RemoteServerModel(parts, address, "device-0", None, patience=20.0)(at_cut)
+        assert torch.equal(found, parts.server(at_cut))
+        over.set()
+        for one in held:
+            one.cancel()
+        while service._open._open:  # made-up names are not kept
+            pass
+
+
+def test_silence_ends_before_a_devices_patience() -> None:
+    assert SILENCE_SECONDS < PATIENCE
 
 
 def test_many_devices_ask_at_once() -> None:

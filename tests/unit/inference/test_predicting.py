@@ -68,6 +68,13 @@ def test_sixteen_bits_are_scaled_and_numbers_without_a_scale_refused(tmp_path: P
         list(predict(model, [tmp_path / "f.tiff"], fit=True))
 
 
+def test_outputs_that_are_no_numbers_are_not_shown(images: Path) -> None:
+    model = gapsl.load(run_of("psl"))
+    next(model.server.parameters()).data.fill_(torch.inf)
+    with pytest.raises(InputError, match="gives no numbers"):
+        list(predict(model, [images]))
+
+
 def test_what_is_no_image_is_refused_before_anything_is_predicted(images: Path, tmp_path: Path) -> None:
     model = gapsl.load(run_of("psl"))
     (tmp_path / "text.png").write_text("not an image")
