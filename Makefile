@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # together stay together, so that what they share is made once.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo demo-network test test-all soak lint types benchmark proto clean help
+.PHONY: demo demo-network test test-all soak lint types docs benchmark proto clean help
 
 help:             ## Show what can be made.
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -59,6 +59,9 @@ soak: $(VENV)/.ready  ## A fleet of processes under kills, cuts, stalls, bad fra
 	$(BIN)/pytest tests/integration/test_network_*.py tests/integration/test_parameter_server.py \
 	  tests/integration/test_mutual_tls.py tests/integration/test_fuzz.py -rs
 
+docs: $(VENV)/.ready  ## Build the documentation as a site: docs/_build/index.html.
+	$(BIN)/sphinx-build -W --keep-going -q -j auto docs docs/_build
+
 benchmark: $(VENV)/.ready  ## Measure a round, cores and a thousand devices against bare torch; run it alone.
 	$(BIN)/python benchmarks/round.py
 	$(BIN)/python benchmarks/scale.py --ray
@@ -70,4 +73,4 @@ proto:            ## Generate the messages of src/gapsl/network/protocol/wire.pr
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src gapsl/network/protocol/wire.proto
 
 clean:            ## Remove what was built; runs/ stays.
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

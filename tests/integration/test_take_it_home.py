@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -169,50 +165,3 @@ def test_a_model_is_asked_in_two_places_with_the_certificates_of_training(
     finally:
         serving.signal(signal.SIGTERM)
         assert serving.wait().code == 143
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_docs_work(cli: Launcher, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
-    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
-    (tmp_path / "runs").mkdir()
-    shutil.copytree(run_of("psl", devices=4), tmp_path / "runs" / "a")
-    test = gapsl.load_source("digits").test
-    for index, (image, label) in enumerate(
-        zip(test.read(torch.arange(60))[:, 0], test.labels[:60], strict=True)
-    ):
-        folder = tmp_path / "photos" / str(int(label) % 3)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((image * 255).round().to(torch.uint8).numpy()).save(folder / f"{index}.png")
-    Image.new("RGB", (30, 20)).save(tmp_path / "photo.png")
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    commands = [shlex.split(line)[1:] for line in lines if line and "HOST" not in line]
-    commands = [
-        words for words in commands if not {"runs/fleet", "--join", "gapsl-state/RUN/camera-1"} & set(words)
-    ]
-    assert len(commands) == 8
-    smaller = [
-        "--devices",
-        "4",
-        "--model",
-        "mlp",
-        "--set",
-        "width=0.25",
-        "--rounds",
-        "2",
-        "--batch-size",
-        "4",
-        "--partition",
-        "iid",
-        "--quiet",
-    ]
-    for words in commands:
-        ended = cli.run(*words, *(smaller if words[0] == "train" else []), cwd=tmp_path)
-        assert ended.code == 0, (words, ended.stderr)
-    assert (tmp_path / "model-onnx" / "model.onnx").is_file()
-    (python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert done.stdout.strip() == str(int(test.labels[0])), done.stderr

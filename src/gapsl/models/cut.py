@@ -48,7 +48,7 @@ def split(module: nn.Module, at: int | str, sample: Tensor | None = None) -> Spl
 
     A module that has a method `cut(at) -> Split` cuts itself. An `nn.Sequential` is cut as it is. Of any
     other module only a trial can tell whether its children run in order: give a `sample` batch for it.
-    A cut inside a child goes through `nn.Sequential`s only: inside a residual block there is none.
+    A cut inside a child goes through `nn.Sequential` only: inside a residual block there is none.
     """
     if isinstance(module, Cuttable):
         return module.cut(at)

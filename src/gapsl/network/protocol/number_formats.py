@@ -1,4 +1,4 @@
-"""The codecs: how a tensor's numbers become bytes, and how many (what each loses: docs/network.md)."""
+"""The codecs: how a tensor's numbers become bytes, and how many (what each loses: docs/protocol.md)."""
 
 from __future__ import annotations
 
