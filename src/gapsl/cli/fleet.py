@@ -56,6 +56,7 @@ def up(
     processes, run = Processes(out), out / "run"
     if dashboard:
         check_extra()
+    said = processes.log_size(SERVER)
     with processes.locked():
         metrics = ["--metrics", METRICS] if dashboard and can_measure() else []
         numbers = given(devices=devices, rounds=rounds).items()
@@ -70,7 +71,7 @@ def up(
         say(f"stop it: gapsl fleet down --out {shlex.quote(str(out))}")
         return
     try:
-        follow(processes)
+        follow(processes, said)
     finally:
         processes.stop()
     if RunFolder(run).result() is None:
@@ -187,11 +188,12 @@ def failed(processes: Processes) -> set[str]:
     return {name for name in ended if processes.last_lines(name, 1).startswith("error: ")}
 
 
-def follow(processes: Processes) -> None:
-    """Show the server's log until it ends, and who of the devices fails."""
+def follow(processes: Processes, said: int = 0) -> None:
+    """Show the server's log, after what it has `said` before, until it ends, and who of the devices fails."""
     told: set[str] = set()
     server = next(process for process in processes.found() if process.name == SERVER)
     with (processes.logs / f"{SERVER}.log").open(encoding="utf-8", errors="replace") as log:
+        log.seek(said)
         while True:
             alive = server.alive
             for line in log:

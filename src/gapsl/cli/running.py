@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from gapsl.common.errors import GapslError, InputError, Unavailable
+from gapsl.common.files import NO_ROOM
 from gapsl.common.plugins import use_plugins
 
 
@@ -131,10 +132,13 @@ def guarded(function: Function) -> Function:
             conclude(str(error), logging.ERROR)
             raise typer.Exit(error.exit_code) from None
         except OSError as error:
-            if error.errno not in UNUSABLE_PATH:
+            if error.errno not in (*UNUSABLE_PATH, *NO_ROOM):
                 raise
-            conclude(f"{error.filename}: {error.strerror}; check the path", logging.ERROR)
-            raise typer.Exit(InputError.exit_code) from None
+            full = error.errno in NO_ROOM
+            way_out = "make room, and try again" if full else "check the path"
+            named = f"{error.filename}: " if error.filename is not None else ""
+            conclude(f"{named}{error.strerror}; {way_out}", logging.ERROR)
+            raise typer.Exit((Unavailable if full else InputError).exit_code) from None
         except (MemoryError, RuntimeError) as error:  # torch has an error of its own on a GPU alone
             if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
                 raise

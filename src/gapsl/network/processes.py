@@ -109,6 +109,11 @@ class Processes:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return "\n".join(text.rstrip().splitlines()[-count:])
 
+    def log_size(self, name: str) -> int:
+        """Return how many bytes a process's log has."""
+        path = self.logs / f"{name}.log"
+        return path.stat().st_size if path.exists() else 0
+
     def stop(self, which: Iterable[Process] | None = None, seconds: float = 15.0) -> list[Process]:
         """Ask these, or all, to stop, the server first, so that it stores its last round; then make them."""
         alive = [process for process in (self.found() if which is None else which) if process.alive]

@@ -2,7 +2,11 @@
 
 import json
 
-from gapsl.cli.fleet import failed
+import pytest
+from typer.testing import CliRunner
+
+from gapsl.cli.fleet import failed, follow
+from gapsl.cli.main import app
 from gapsl.network.processes import PROCESSES, SERVER, Processes
 
 LOGS = {
@@ -19,3 +23,44 @@ def test_devices_that_ended_with_an_error_are_told_from_those_that_are_done(tmp_
     for name, text in LOGS.items():
         (tmp_path / "logs" / f"{name}.log").write_text(text)
     assert failed(Processes(tmp_path)) == {"device-1"}
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Let nothing be started, and return what would be, by name."""
+    found = {}
+
+    def start(self, name, arguments):
+        found[name] = list(arguments)
+
+    def serve(self, name, arguments, file, *, there):
+        found[name] = list(arguments)
+        return "localhost:7443"
+
+    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(Processes, "serve", serve)
+    return found
+
+
+def test_a_fleet_is_asked_for_its_rounds_and_devices_to_begin_afresh(commands, tmp_path):
+    asked = ["fleet", "up", "--devices", "2", "--out", str(tmp_path)]
+    ended = CliRunner().invoke(app, [*asked, "--rounds", "7", "--fresh", "--set", "method=psl"])
+    assert ended.exit_code == 0, ended.output
+    assert {"--set=rounds=7", "--set=devices=2", "--set=method=psl"} <= set(commands[SERVER])
+    assert [name for name, words in commands.items() if "--fresh" in words] == ["device-0", "device-1"]
+    CliRunner().invoke(app, asked)
+    assert "--fresh" not in commands["device-0"]
+    assert not [word for word in commands[SERVER] if "rounds" in word]
+
+
+def test_what_the_server_said_before_a_restart_is_not_shown_again(tmp_path, capsys):
+    (tmp_path / PROCESSES).write_text(json.dumps([{"name": SERVER, "pid": 2**30, "begun": ""}]))
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "server.log"
+    log.write_text("round 1, of the first start\n")
+    processes = Processes(tmp_path)
+    said = processes.log_size(SERVER)
+    with log.open("a") as file:
+        file.write("round 2, of the second\n")
+    follow(processes, said)
+    assert capsys.readouterr().out == "round 2, of the second\n"

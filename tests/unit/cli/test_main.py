@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import subprocess
 import sys
@@ -108,6 +109,16 @@ def test_too_little_memory_is_said_without_a_traceback(
         guarded(hungry)()
     assert ended.value.exit_code == 4
     assert "not enough memory" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_an_outage_wherever_it_is_met(capsys: pytest.CaptureFixture[str]) -> None:
+    def writing() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(typer.Exit) as ended:
+        guarded(writing)()
+    assert ended.value.exit_code == 4
+    assert capsys.readouterr().err == "error: No space left on device; make room, and try again\n"
 
 
 def test_no_option_of_a_prediction_is_ignored() -> None:

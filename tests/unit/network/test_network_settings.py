@@ -1,9 +1,12 @@
 """The section `network`: what is wrong with it is said with what would be right."""
 
+from pathlib import Path
+
 import pytest
 
 from gapsl.cli.join import hosted
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
+from gapsl.network.device import join as joining
 from gapsl.network.protocol.settings import Network, RoundPolicy, make_network
 
 
@@ -91,3 +94,28 @@ def test_one_process_hosts_the_devices_it_names(
 def test_a_process_without_clear_names_is_refused(names: list[str], devices: int | None) -> None:
     with pytest.raises(InputError, match="--name"):
         hosted(names, devices)
+
+
+@pytest.mark.parametrize(
+    ("second", "kind"),
+    [(InputError("not known either"), InputError), (Unavailable("no room"), Unavailable), (None, InputError)],
+)
+def test_several_devices_are_refused_once_each(
+    second: Exception | None,
+    kind: type[Exception],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fates = {"a": InputError("not known"), "b": second}
+
+    def run(agent: joining.Agent) -> str:
+        if (error := fates[agent.name]) is not None:
+            raise error
+        return "the run is finished"
+
+    monkeypatch.setattr(joining.Agent, "run", run)
+    failed = sum(error is not None for error in fates.values())
+    with caplog.at_level("INFO", "gapsl"), pytest.raises(kind, match=f"^{failed} of 2 devices have ended"):
+        joining.join("localhost:1", ["a", "b"], state=tmp_path)
+    assert [line.getMessage() for line in caplog.records].count("a: not known") == 1

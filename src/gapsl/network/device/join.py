@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import torch
 
-from gapsl.common.errors import GapslError, InputError
+from gapsl.common.errors import GapslError, InputError, Unavailable
 from gapsl.network.device.agent import Agent, Patience
 from gapsl.network.device.device_data import DeviceData, load_device_data
 from gapsl.network.protocol import wire_pb2 as wire
@@ -87,8 +87,19 @@ def join(
             return False
         time.sleep(0.1)
     if failures:
-        raise failures[0]
+        raise failures[0] if len(agents) == 1 else all_of(failures, len(agents))
     return True
+
+
+def all_of(failures: Sequence[Exception], devices: int) -> Exception:
+    """Return what to raise where each was said before: a fault in the program, an outage, or bad input."""
+    bugs = [error for error in failures if not isinstance(error, GapslError)]
+    if bugs:
+        return bugs[0]
+    outage = any(isinstance(error, Unavailable) for error in failures)
+    return (Unavailable if outage else InputError)(
+        f"{len(failures)} of {devices} devices have ended with an error, which is above"
+    )
 
 
 def say(name: str, text: str) -> None:
