@@ -32,7 +32,11 @@ class LevelPsl(gapsl.Parallel):
 gapsl.register_method("level-psl", LevelPsl)
 
 if __name__ == "__main__":
+    fast = {"lr": 0.2}
     for method in ("psl", "level-psl"):
-        result = gapsl.train(method=method, model="mlp", rounds=60, partition="dirichlet:0.5")
+        result = gapsl.train(
+            method=method, model="mlp", rounds=60, partition="dirichlet:0.5", device_optimizer=fast,
+            server_optimizer=fast,
+        )  # fmt: skip
         assert result is not None
         print(f"{method}: {100 * result.final.device_mean:.1f} %")

@@ -24,8 +24,10 @@ gapsl.register_observer("losses", Losses)
 def main() -> None:
     """Train with it from Python."""
     result = gapsl.train(
-        method="psl", model="mlp", devices=4, rounds=20, observers=["losses"], out="runs/own-observer"
-    )
+        method="psl", model="mlp", devices=4, rounds=60, partition="dirichlet:0.5",
+        device_optimizer={"lr": 0.2}, server_optimizer={"lr": 0.2}, observers=["losses"],
+        out="runs/own-observer",
+    )  # fmt: skip
     assert result is not None
     print(f"psl: {100 * result.final.device_mean:.1f} %; losses: runs/own-observer/losses.csv")
 
