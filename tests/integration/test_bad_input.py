@@ -252,16 +252,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["damaged", "server.safetensors", "delete"],
     ),
     "a byte of a device's header flipped": (
-        lambda c: flip_a_byte(c / "device-0002.safetensors", 20),
-        ["damaged", "device-0002.safetensors", "delete"],
+        lambda c: flip_a_byte(c / "devices-0000-0003.safetensors", 20),
+        ["damaged", "devices-0000-0003.safetensors", "delete"],
     ),
     "a file truncated": (
-        lambda c: truncate(c / "device-0000.safetensors"),
-        ["damaged", "device-0000.safetensors", "delete"],
+        lambda c: truncate(c / "devices-0000-0003.safetensors"),
+        ["damaged", "devices-0000-0003.safetensors", "delete"],
     ),
     "a file missing": (
-        lambda c: (c / "device-0003.safetensors").unlink(),
-        ["damaged", "device-0003.safetensors", "delete"],
+        lambda c: (c / "devices-0000-0003.safetensors").unlink(),
+        ["damaged", "devices-0000-0003.safetensors", "delete"],
     ),
     "no JSON": (lambda c: (c / "state.json").write_bytes(b"\x00garbage"), ["damaged", "delete"]),
     "JSON cut short": (lambda c: truncate(c / "state.json"), ["damaged", "delete"]),

@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
-from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.fleets.base import FleetEvents, Split, Traffic, Whose
+from gapsl.models.device_files import read_devices, write_devices
 from gapsl.models.part import average, model_bytes, weights_of
 
 EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
@@ -108,11 +108,11 @@ class LocalFleet:
         return {id: device.drift() for id, device in self._devices.items()}
 
     def save(self, folder: Path, round: int) -> None:
-        """Write a file for each device."""
+        """Write the devices' files."""
         save(self._devices, folder)
 
     def load(self, folder: Path, round: int) -> None:
-        """Read the file of each device."""
+        """Read the devices' files."""
         load(self._devices, folder)
 
     def digests(self) -> Mapping[int, str]:
@@ -128,21 +128,15 @@ class LocalFleet:
             self.traffic.add(id, sent=sent, received=received)
 
 
-def device_file(id: int) -> str:
-    """Return the name of a device's file in a checkpoint."""
-    return f"device-{id:04d}.safetensors"
-
-
 def save(devices: Mapping[int, Device], folder: Path) -> None:
-    """Write a file for each device."""
-    for id, device in devices.items():
-        write_tensors(folder / device_file(id), device.tensors())
+    """Write the states of devices."""
+    write_devices(folder, {id: device.tensors() for id, device in devices.items()})
 
 
 def load(devices: Mapping[int, Device], folder: Path) -> None:
-    """Read the file of each device."""
-    for id, device in devices.items():
-        device.load(read_tensors(folder / device_file(id), device.where))
+    """Read the states of devices."""
+    for id, state in read_devices(folder, devices, next(iter(devices.values())).where):
+        devices[id].load(state)
 
 
 class ReplayFleet(LocalFleet):

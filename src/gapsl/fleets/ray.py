@@ -17,10 +17,8 @@ import numpy as np
 from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.common.tensors import read_tensors, write_tensors
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
-from gapsl.fleets.local import device_file
 from gapsl.fleets.memory import Answered, Computed, Summed, writable
 from gapsl.fleets.ray_actor import (
     Actor,
@@ -35,6 +33,7 @@ from gapsl.fleets.ray_actor import (
 )
 from gapsl.fleets.spread import SpreadFleet
 from gapsl.fleets.worker import Job, Worker
+from gapsl.models.device_files import read_devices, write_devices
 
 PATIENCE = 60.0  # seconds that a cluster has to place an actor
 ANSWERS = 5.0  # seconds that it has to answer
@@ -84,10 +83,11 @@ class RayFleet(SpreadFleet[RayLink]):
         yield from super().probabilities(split, count, devices)
 
     def save(self, folder: Path, round: int) -> None:
-        """Have the devices' states handed over, and write a file for each."""
+        """Have the devices' states handed over, and write them."""
         for link in self._links():
-            for id, own in self._ask(link, "state").items():
-                write_tensors(folder / device_file(id), {name: writable(a) for name, a in own.items()})
+            handed = self._ask(link, "state")
+            states = {id: {name: writable(a) for name, a in own.items()} for id, own in handed.items()}
+            write_devices(folder, states)
         self._deaths = 0
 
     def finish(self) -> None:
@@ -100,10 +100,8 @@ class RayFleet(SpreadFleet[RayLink]):
 
     def _restore(self, folder: Path) -> None:
         for link in self._running:
-            stored = {id: read_tensors(folder / device_file(id)) for id in link.devices}
-            self._ask(
-                link, "put_state", {id: {n: t.numpy() for n, t in own.items()} for id, own in stored.items()}
-            )
+            stored = read_devices(folder, link.devices)
+            self._ask(link, "put_state", {id: {n: t.numpy() for n, t in own.items()} for id, own in stored})
 
     def _settle(self) -> None:
         for link in self._links():

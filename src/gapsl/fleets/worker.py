@@ -147,12 +147,12 @@ class Worker:
             yield id, found.numpy()
 
     def save(self, memory: Memory, folder: Path) -> Iterator[None]:
-        """Write a file for each device."""
+        """Write the devices' states."""
         save(self.devices, folder)
         yield
 
     def load(self, memory: Memory, folder: Path) -> Iterator[None]:
-        """Read the file of each device."""
+        """Read the devices' states."""
         load(self.devices, folder)
         yield
 

@@ -18,6 +18,7 @@ from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, bl
 from gapsl.methods.base import RunInfo, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel
+from gapsl.models.device_files import devices_in, read_device, read_devices
 from gapsl.models.part import average, make_part
 from gapsl.models.stored import head_in, weights_in
 from gapsl.network.server.fleet_state import read_fleet
@@ -85,8 +86,7 @@ class TrainedRun:
     @cached_property
     def numbers(self) -> list[int]:
         """The devices whose client-side models are here."""
-        files = self.checkpoint.folder.glob("device-*.safetensors")
-        return sorted(int(path.stem.removeprefix("device-")) for path in files)
+        return list(devices_in(self.checkpoint.folder))
 
     @property
     def each(self) -> list[int]:
@@ -192,12 +192,13 @@ class TrainedRun:
                 "the devices have heads of their own, which have no mean; give --client NUMBER or --client "
                 "ensemble"
             )
-        models = [weights_in(self._stored(number)) for number in sorted(weights)]
+        stored = dict(read_devices(self.checkpoint.folder, sorted(weights)))
+        models = [weights_in(stored[number]) for number in sorted(weights)]
         mean = average(models, [weights[number] for number in sorted(weights)])
         return ClientPart(filled(self._client, mean, str(self.checkpoint.folder)), None, -1)
 
     def _stored(self, number: int) -> dict[str, Tensor]:
-        return read_tensors(self.checkpoint.folder / f"device-{number:04d}.safetensors")
+        return read_device(self.checkpoint.folder, number)
 
     def _checked(self, text: str, known: range | list[int]) -> str:
         if text in (MERGED, ENSEMBLE):
@@ -225,6 +226,7 @@ def trained(out: str | Path) -> dict[str, dict[str, Tensor]]:
     `gapsl.load` returns a model.
     """
     checkpoint = newest_checkpoint(RunFolder.open(Path(out).expanduser()))
-    return {
-        path.stem: weights_in(read_tensors(path)) for path in sorted(checkpoint.folder.glob("*.safetensors"))
-    }
+    stored = read_devices(checkpoint.folder, devices_in(checkpoint.folder))
+    clients = {f"device-{number:04d}": weights_in(state) for number, state in stored}
+    servers = sorted(checkpoint.folder.glob("server*.safetensors"))
+    return {**clients, **{path.stem: weights_in(read_tensors(path)) for path in servers}}

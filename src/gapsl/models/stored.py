@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.tensors import Rounds, read_tensors
+from gapsl.models.device_files import devices_in, read_device
 
 EXPORT = "export.json"
 KIND, SCHEMA = "gapsl-export", 1
@@ -47,7 +48,7 @@ def stored_parts(folder: Path, device: int | None = None) -> StoredParts:
 def is_run_of_devices(path: Path) -> bool:
     """Say whether a path is a run with client-side models in it, one for each device."""
     found = Rounds(path / "checkpoints").found()
-    return bool(found) and any(found[max(found)].glob("device-*.safetensors"))
+    return bool(found) and bool(devices_in(found[max(found)]))
 
 
 def read_export(folder: Path) -> dict[str, Any]:
@@ -119,15 +120,14 @@ def _of_run(folder: Path, device: int | None) -> StoredParts:
             f"the server-side copies in {newest} have not been averaged; start from their mean: gapsl export "
             f"{folder} --client merged --out FOLDER, and give that folder"
         )
-    clients = sorted(newest.glob("device-*.safetensors"))
+    clients = devices_in(newest)
     if not clients:
         return StoredParts(None, servers[0])
-    path = newest / f"device-{device or 0:04d}.safetensors"
-    if path not in clients:
+    if (device or 0) not in clients:
         raise InputError(
             f"{folder} has the client-side models of {len(clients)} devices, and none for device {device}; "
             "train "
             f"with as many devices, or start all from one: gapsl export {folder} --client merged --out FOLDER"
         )
-    stored = read_tensors(path)
+    stored = read_device(newest, device or 0)
     return StoredParts(weights_in(stored), servers[0], head_in(stored) or None, own=True)
