@@ -1,6 +1,6 @@
 """A process that trains runs and tells its parent how far it is, a JSON list a line: [event, values...].
 
-As a program it takes a folder of runs, and the names of runs in it from standard input, one a line.
+As a program it takes a folder of runs, and the names of runs in it from standard input, one per line.
 """
 
 from __future__ import annotations

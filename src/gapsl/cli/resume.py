@@ -25,7 +25,8 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a comparison's.")],
     data_dir: running.DataDir = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Train until so many rounds are done, beyond what was planned.")
+        int | None,
+        typer.Option(min=1, max=10**9, help="Train until so many rounds are done, beyond what was planned."),
     ] = None,
     processes: running.Processes = None,
     fleet: running.FleetKind = None,

@@ -73,6 +73,8 @@ def locked(folder: Path, option: str, busy: str) -> Iterator[None]:
 @contextmanager
 def placed(path: Path, draft: Path) -> Iterator[Path]:
     """Let a draft be written, which then is the file: whole, and after a power cut too, or not at all."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # root could replace /dev/null
+        raise FileExistsError(errno.EEXIST, "a device or a pipe is there, no file", str(path))
     try:
         yield draft
         with draft.open("rb+") as file:

@@ -74,7 +74,8 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"there is no plugin file {path}")
     spec = importlib.util.spec_from_file_location(module, path)
-    assert spec is not None and spec.loader is not None, "a path that ends in .py has a loader"
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no plugin: a file of Python code ends in .py")
     found = importlib.util.module_from_spec(spec)
     sys.modules[module] = found
     try:

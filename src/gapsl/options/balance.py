@@ -1,6 +1,6 @@
 """Class balance: rare classes count as much in the server's loss as frequent ones.
 
-Devices contribute equally many samples a round, however much data they have, and some classes live on few
+Devices contribute equally many samples per round, however much data they have, and some classes live on few
 of them: what the server sees is not what it is tested on. Weighting each sample by the inverse share of
 its class puts that right, with counts the server has anyway.
 """

@@ -129,7 +129,7 @@ def extended(folder: RunFolder, parts: Parts, rounds: int, custom: Mapping[str, 
     refuse_fewer(folder, rounds, parts.total_rounds)
     if rounds == parts.total_rounds:
         return parts
-    config = parts.config.model_copy(update={"extended_to": rounds})
+    config = compose(parts.config, words={"extended_to": rounds})
     folder.extend(config, custom)
     if why := stretched(config):
         log.warning("extended to %d rounds: %s", rounds, why)

@@ -226,7 +226,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(f"{path} must hold settings, one 'name: value' a line")
+        raise InputError(f"{path} must hold settings, one 'name: value' per line")
     return values
 
 

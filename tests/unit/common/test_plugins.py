@@ -54,12 +54,14 @@ def test_a_file_is_loaded_once_and_named_to_processes_started_from_here(tmp_path
         ("gone", None, "there is no plugin 'gone'"),
         ("bad.py", "1/0", "does not load: ZeroDivisionError"),
         ("bad.py", "def", "does not load: SyntaxError"),
+        ("folder/picture.png", "x", "is no plugin: a file of Python code ends in .py"),
         ("bad.py", "import nowhere_to_be_found", "not installed: nowhere_to_be_found"),
     ],
 )
 def test_what_cannot_be_loaded_is_named_with_the_reason(tmp_path, monkeypatch, name, source, words):
     monkeypatch.chdir(tmp_path)
     if source is not None:
+        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(source, "utf-8")
     with pytest.raises(InputError, match=words):
         plugins.use_plugins([name])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gapsl.common.errors import InputError
+from gapsl.common.files import write_text
 from gapsl.common.tensors import Rounds, digest, place_tensors, read_tensors, said_by, write_tensors
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -102,3 +103,13 @@ def test_a_digest_depends_on_names_types_and_shapes():
 def test_a_file_that_cannot_be_read_names_the_way_out(tmp_path):
     with pytest.raises(InputError, match=r"cannot be read: .*; put it back from a copy"):
         read_tensors(tmp_path / "none")
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="a device or a pipe is there"):
+        write_text(tmp_path / "pipe", "x")
+    with pytest.raises(FileExistsError, match="a device or a pipe is there"):
+        place_tensors(tmp_path / "pipe", {"weight": WEIGHT})
+    assert (tmp_path / "pipe").is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]

@@ -84,3 +84,10 @@ def test_an_extension_is_not_shortened_and_what_was_planned_is_no_extension(tmp_
 def test_a_new_run_is_not_extended(tmp_path):
     with pytest.raises(InputError, match="set rounds = N"):
         train(4, tmp_path / "run", method="psl", extended_to=6)
+
+
+def test_more_rounds_than_settings_hold_are_refused_before_they_are_written(tmp_path):
+    train(2, tmp_path / "run", method="psl")
+    with pytest.raises(InputError, match="extended_to: give 1000000000 or less"):
+        gapsl.resume(tmp_path / "run", rounds=10**10)
+    assert gapsl.resume(tmp_path / "run").rounds == 2

@@ -114,7 +114,9 @@ def compared(diagnosed: Mapping[str, tuple[Run, Sequence[Finding]]], width: int)
         if name in others and len(others) > 1:
             best = max(others, key=lambda other: others[other])
             behind = points(others[best] - others[name])
-            words[0] += ", the best of its seed" if best == name else f", {behind} below {best}"
+            level = behind == points(0)
+            compared_with = f"as good as {best}" if level else f"{behind} below {best}"
+            words[0] += ", the best of its seed" if best == name else f", {compared_with}"
         found = serious(findings)
         if found:
             more = f", and {len(found) - 1} more" if len(found) > 1 else ""

@@ -145,6 +145,11 @@ def test_several_runs_get_a_sentence_each_with_how_far_they_are_from_the_best_of
     assert said[3] == "other: 40 rounds, accuracy 90 %; healthy.", "nothing to compare it with"
 
 
+def test_runs_that_are_level_are_not_nothing_below_each_other() -> None:
+    said = " ".join(sentences(a=healthy(), b=healthy()))
+    assert "as good as a" in said and "0 points" not in said
+
+
 def test_runs_of_other_data_are_not_compared() -> None:
     said = sentences(a=healthy(), b=with_accuracy(healthy(partition="dirichlet:0.1"), [0.5] * 8))
     assert "below" not in " ".join(said) and "best" not in " ".join(said)
