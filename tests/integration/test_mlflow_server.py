@@ -31,6 +31,8 @@ try:
 except PackageNotFoundError:
     pytest.skip("MLflow's server is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # the server loads much before it answers
+
 WORDS = {**QUICK, "method": "gapsl", "rounds": 6, "evaluate_every": 2, "checkpoint_every": 2}
 
 
@@ -59,7 +61,7 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it answers."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while True:
             try:
                 urllib.request.urlopen(f"{self.address}/health", timeout=5).close()
@@ -240,7 +242,6 @@ def test_a_fleet_is_logged_by_its_server(tracked: str, server: Server, cli: Laun
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_what_a_server_missed_is_sent_when_it_is_there_again(
     tracked: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

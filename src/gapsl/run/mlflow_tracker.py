@@ -70,9 +70,12 @@ class MLflow(Observer):
 
     @classmethod
     def check(cls) -> None:
-        """Refuse before anything is trained if MLflow is not installed."""
+        """Refuse before anything is trained if MLflow is not installed, or has no place to log to."""
         if importlib.util.find_spec("mlflow") is None:
             raise InputError("MLflow is not installed; pip install 'gapsl[mlflow]'")
+        # All of MLflow has a database of its own; what the extra installs needs a server.
+        if not os.environ.get("MLFLOW_TRACKING_URI") and importlib.util.find_spec("sqlalchemy") is None:
+            raise InputError("MLflow has no server to log to; set MLFLOW_TRACKING_URI to its address")
 
     def started(self, run: Started) -> None:
         """Begin a run on the server, or go on with the one it has."""

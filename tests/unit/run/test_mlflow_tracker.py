@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
 import time
 from collections import deque
-from importlib.util import find_spec
 
 import pytest
 from quick import QUICK
 
 import gapsl
+from gapsl.common.errors import InputError
 from gapsl.run import mlflow_tracker
 from gapsl.run.mlflow_tracker import MLflow, Numbers, bounded, first_of
 from gapsl.run.observers import Started
 
-pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="MLflow is not installed")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="MLflow is not installed")
 
 
 @pytest.fixture
@@ -55,6 +56,19 @@ def test_a_server_that_is_away_is_named_once_and_ends_nothing(server, request, c
     assert "127.0.0.1" in warnings[0]
     assert warnings[1] == "MLflow: rounds 1 to 4 were not sent"
     assert not (tmp_path / "run" / "mlflow.json").exists()
+
+
+def test_without_a_server_and_without_a_database_there_is_no_place_to_log_to(monkeypatch, tmp_path):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "sqlalchemy" else found(name)
+    )
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(InputError, match="set MLFLOW_TRACKING_URI"):
+        gapsl.train(**QUICK, observers=["mlflow"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    MLflow.check()
 
 
 def test_mlflows_own_variables_outrank_ours_and_ours_do_not_stay(monkeypatch):
