@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from gapsl.cli.main import COMMANDS, load
+
+WORDS = {Path: "PATH", int: "N", float: "NUMBER"}
 
 
 def commands() -> str:
@@ -30,16 +33,13 @@ def described(command: Any, path: str, level: int) -> Iterator[str]:
 
 
 def usage(command: Any, path: str) -> Iterator[str]:
-    """Yield how a command is called, and a table of what it takes."""
+    """Yield how a command is called, and a list of what it takes."""
     params = [param for param in command.get_params(typer.Context(command)) if param.name != "help"]
     arguments = [param for param in params if param.param_type_name == "argument"]
     options = [param for param in params if param not in arguments]
     yield f"```text\n{' '.join([path, *map(called, arguments), *['[OPTIONS]'] * bool(options)])}\n```\n"
-    if params:
-        yield "| | |\n| --- | --- |"
-        yield from (f"| `{called(param)}` | {meaning(param)} |" for param in arguments)
-        yield from (f"| {names(param)} | {meaning(param)} |" for param in options)
-        yield ""
+    yield from (f"`{called(param)}`\n: {meaning(param)}\n" for param in arguments)
+    yield from (f"{names(param)}\n: {meaning(param)}\n" for param in options)
 
 
 def called(argument: Any) -> str:
@@ -50,13 +50,14 @@ def called(argument: Any) -> str:
 
 def names(option: Any) -> str:
     """Return the names of an option with what it takes."""
-    takes = "" if option.is_flag else f" {option.metavar or option.name.upper().strip('_')}"
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    takes = "" if option.is_flag else f" {option.metavar or WORDS.get(kind, 'VALUE')}"
     return ", ".join(f"`{name}{takes}`" for name in (*option.opts, *option.secondary_opts))
 
 
 def meaning(param: Any) -> str:
     """Return what an argument or option is for, with its default."""
-    text = plain(param.help or "").replace("|", "\\|").replace("\n", " ")
+    text = plain(param.help or "").replace("\n", " ")
     default = param.default
     if isinstance(default, Enum):
         text += f" One of: {', '.join(f'`{choice.value}`' for choice in type(default))}."

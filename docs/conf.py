@@ -28,6 +28,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]
+smartquotes = False  # "--rounds" is an option, not a dash
 nitpicky = True
 # Types of torch, numpy, typing and of our own rooms have no page here; functions that are named do.
 nitpick_ignore_regex = [("py:(class|obj|data)", ".*")]

@@ -41,6 +41,7 @@ SMALLER = {
     "compare": f"{TINY} --workers 1",
     "fleet up": "--devices 2 --set model=mlp --set rounds=3",
     "dashboard": "--port 0",
+    "resume": "--rounds 6",
 }
 FOR_PAGE = {  # what the model of the page's run asks for
     "export.md": {"train": f"{TINY} --devices 4 --partition iid --set width=0.25"},
@@ -173,6 +174,16 @@ def put_photographs(desk: Path) -> None:
     image.new("RGB", (30, 20)).save(desk / "photo.png")
 
 
+def on_little_data(words: list[str], page: Path) -> list[str]:
+    """Return a command with options behind it that make it small."""
+    name = " ".join(words[1:3]) if words[1] == "fleet" else words[1]
+    smaller = {**SMALLER, **FOR_PAGE.get(page.name, {})}.get(name, "").split()
+    if "--epochs" in words:  # --rounds instead
+        at = words.index("--epochs")
+        words = words[:at] + words[at + 2 :]
+    return words + (smaller if name != "resume" or "--rounds" in words else [])
+
+
 def run_command(cli: Launcher, words: list[str], desk: Path, page: Path) -> None:
     """Run a command of a page on little data; what is not gapsl's own is checked to exist."""
     match words:
@@ -181,13 +192,8 @@ def run_command(cli: Launcher, words: list[str], desk: Path, page: Path) -> None
         case ["pip", "install", *rest]:
             for extra in re.findall(r"\w+", re.sub(r".*\[|\].*", "", rest[-1])):
                 assert extra in EXTRAS
-        case ["gapsl", name, *rest]:
-            called = f"{name} {rest[0]}" if name == "fleet" else name
-            smaller = {**SMALLER, **FOR_PAGE.get(page.name, {})}.get(called, "")
-            if "--epochs" in words:  # --rounds instead
-                at = words.index("--epochs")
-                del words[at : at + 2]
-            started = cli.start(*words[1:], *smaller.split(), cwd=desk)
+        case ["gapsl", name, *_]:
+            started = cli.start(*on_little_data(words, page)[1:], cwd=desk)
             if name in SERVES:
                 assert started.until(lambda: "http://" in started.stdout, "the address"), started.stderr
                 started.signal(signal.SIGINT)
