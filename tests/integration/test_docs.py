@@ -38,7 +38,7 @@ SETTINGS = set(re.findall(r"^\| `([a-z_.]+)`", settings_markdown(), flags=re.MUL
 TINY = "--dataset digits --model mlp --batch-size 4 --rounds 3 --set norm=none --set test_samples=60 --quiet"
 SMALLER = {
     "train": TINY,
-    "compare": f"{TINY} --workers 1",
+    "compare": f"{TINY} --workers 1 --seeds 0",
     "fleet up": "--devices 2 --set model=mlp --set rounds=3",
     "dashboard": "--port 0",
     "resume": "--rounds 6",
@@ -203,6 +203,7 @@ def run_command(cli: Launcher, words: list[str], desk: Path, page: Path) -> None
             pytest.fail(f"{shlex.join(words)}: only gapsl, make and pip are run; mark the block otherwise")
 
 
+@pytest.mark.timeout(600)  # many commands
 @pytest.mark.parametrize("page", slowly(pages_with("sh"), quick=("README.md", "certificates.md")))
 def test_the_commands_of_a_page_work_one_after_another(cli: Launcher, page: Path, desk: Path) -> None:
     if page.name in NEEDS:
