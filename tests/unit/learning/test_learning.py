@@ -20,6 +20,12 @@ def test_a_run_stays_within_its_band(name):
     assert {statistic: bands for statistic, bands in far.items() if bands > 1} == {}
 
 
+def test_with_sketches_a_run_stays_within_its_band():
+    name = "float64/gapsl exact"
+    found = record.summarise(*record.run({**record.CASES[name], "gradient_rows": "sketch"}))
+    assert max(record.deviations(name, found, record.references()[name]).values()) <= 1
+
+
 def test_every_method_has_a_reference_made_with_the_settings_that_are_run():
     stored = json.loads(record.REFERENCES.read_text(encoding="utf-8"))
     assert set(stored["runs"]) >= {f"float64/{method}" for method in record.SHIPPED}

@@ -4,7 +4,11 @@ import pytest
 import torch
 from tiny import flat, method, play, same_outcome, server_named, uploads_for
 
+import gapsl
+from gapsl.alignment import align, identify_leader
+from gapsl.alignment.sketch import BUCKETS, CountSketch
 from gapsl.methods import METHODS
+from gapsl.methods.gapsl import Gapsl
 from gapsl.methods.sketched import SketchedServerModel
 
 SKETCHING = [name for name, one in METHODS.items() if one.sketches and one.__module__.startswith("gapsl.")]
@@ -95,3 +99,29 @@ def test_what_is_kept_of_a_round_does_not_grow_with_the_model(monkeypatch):
     strategy = sketched("gapsl", server_named("tanh"))
     play(strategy, uploads_for("tanh"))
     assert strategy.server.rows(4).shape == (4, 8)
+
+
+def test_on_the_gradients_of_a_run_sketches_choose_nearly_the_same_devices(monkeypatch):
+    recorded, combine = [], Gapsl.combine
+
+    def noted(self, round, contributions, gradients):
+        recorded.append(gradients.clone())
+        return combine(self, round, contributions, gradients)
+
+    monkeypatch.setattr(Gapsl, "combine", noted)
+    words = {"dataset": "digits", "model": "small", "width": 4, "partition": "dirichlet:0.5", "seed": 0}
+    gapsl.train(method="gapsl", devices=10, rounds=10, batch_size=16, evaluate_every=100, **words)
+    size = recorded[0].shape[1]
+    assert size > 4 * BUCKETS
+    sketch = CountSketch(size, torch.Generator().manual_seed(0), recorded[0])
+    off, common = [], []
+    for rows in recorded:
+        kept = []
+        for seen in (rows, torch.stack([sketch(row) for row in rows])):
+            leader = identify_leader(seen, round=1, total_rounds=1, k_min=0.2, k_max=0.8)
+            off.append(leader.angles.cos())
+            kept.append(set(align(seen, leader.gradient, eta=0.5).kept))
+        common.append(len(kept[0] & kept[1]) / len(kept[0] | kept[1]))
+    exact, sketched_ = torch.stack(off[::2]), torch.stack(off[1::2])
+    assert float((exact - sketched_).abs().quantile(0.99)) < 0.012
+    assert sum(common) / len(common) > 0.9
