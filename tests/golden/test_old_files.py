@@ -51,6 +51,13 @@ def test_weights_are_loaded(run: Path) -> None:
     assert (sorted(weights), found.hexdigest()) == WEIGHTS[run]
 
 
+def test_the_public_names_of_then_are_still_there() -> None:
+    names = """METHODS GapslError InputError Observer Parallel Parameters Source Split Strategy
+    TrainingStopped build_model check_cut load_source make_partition register_method register_model resume
+    split train trained"""
+    assert set(names.split()) <= set(gapsl.__all__)
+
+
 def test_a_finished_run_is_shown() -> None:
     shown = golden.gapsl("show", FINISHED)
     assert "digits, mlp, 3 devices, dirichlet:0.3, 8 rounds, seed 1" in shown
