@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from processes import wait_until
 
 import gapsl
 from gapsl.cli.serve import serve
-from gapsl.common.errors import InputError
+from gapsl.common.errors import InputError, Unavailable
 from gapsl.network.device.agent import Patience
 from gapsl.network.protocol.settings import make_network
 from gapsl.run.api import compose
@@ -326,6 +327,20 @@ def test_a_served_run_is_not_in_the_way_of_another_without_the_right_command(tmp
     opened(RunFolder(tmp_path / "run"), CONFIG, make_network({}))
     with pytest.raises(InputError, match="go on with it by: gapsl serve --out"):
         gapsl.train(CONFIG, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("metrics", ["", "localhost:0"])
+def test_a_server_whose_port_is_taken_leaves_nothing_in_the_way_of_the_next_attempt(
+    metrics: str, tmp_path: Path
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"localhost:{other.getsockname()[1]}"
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="another program is at"):
+                gapsl.serve(CONFIG, out=tmp_path / "run", listen=address, metrics=metrics)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_a_device_that_cannot_write_its_state_says_so_before_it_trains(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def up(
 ) -> None:
     """Start server, parameter server if one is needed, and devices, or those of them that are not running."""
     processes, run = Processes(out), out / "run"
+    if RunFolder(out).config_file.exists():
+        raise InputError(f"{out} has a run in it, and no fleet; choose another folder with --out")
     if dashboard:
         check_extra()
     said = processes.log_size(SERVER)

@@ -41,7 +41,7 @@ def join(
     ] = None,
     devices: Annotated[
         int | None,
-        typer.Option(min=1, help="So many devices in one process: NAME-0, NAME-1, ..."),
+        typer.Option(min=1, max=10_000, help="So many devices in one process: NAME-0, NAME-1, ..."),
     ] = None,
     state: Annotated[
         Path, typer.Option(help="Where the device keeps its client-side model between starts.")

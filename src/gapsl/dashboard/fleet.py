@@ -82,7 +82,7 @@ def connections(run: WatchedRun) -> tuple[dict[str, bool] | None, str]:
     """Return which devices are connected, or None and why that is not known."""
     if run.state != "running":
         return None, f"The server does not run: the run is {run.state}."
-    address = first_line(run.folder.path / "metrics")
+    address = first_line(run.folder.metrics_file)
     if address:
         try:
             return status_of_server(address).connected, ""

@@ -46,7 +46,7 @@ def unequal(labels: Ints, devices: int, argument: str, rng: np.random.Generator)
 
 
 def shards(labels: Ints, devices: int, argument: str, rng: np.random.Generator) -> list[Ints]:
-    """`shards:K`: exactly K classes a device; each class in equal shards to those that have it.
+    """`shards:K`: exactly K classes per device; each class in equal shards to those that have it.
 
     McMahan's shards of the label-sorted data can straddle two classes. Here the classes are dealt
     first and then cut, so that K means K.
@@ -96,7 +96,7 @@ def interleave(labels: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _deal_classes(classes: int, devices: int, each: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return the devices that hold each class: `each` classes a device, classes as often as one another."""
+    """Return the devices that hold each class: `each` classes per device, classes as often as one another."""
     left = np.full(classes, devices * each // classes)
     left[rng.permutation(classes)[: devices * each % classes]] += 1
     owners: list[list[int]] = [[] for _ in range(classes)]

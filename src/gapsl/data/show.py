@@ -43,7 +43,11 @@ def render_counts(counts: NDArray[np.int64], classes: Sequence[str], *, width: i
         lines.append(f"({per_block} neighbouring classes a block)")
     if len(shown) < devices:
         lines.append(f"({len(shown)} of {devices} devices shown; what follows is over all of them)")
-    lines += ["", _summary("samples a device", sizes), _summary("classes a device", (counts > 0).sum(axis=1))]
+    lines += [
+        "",
+        _summary("samples per device", sizes),
+        _summary("classes per device", (counts > 0).sum(axis=1)),
+    ]
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ class DeviceConfig(Settings):
     augment: Literal["auto", "none", "crop-flip"] = Field(
         "auto", description="augmentation; auto: what suits the dataset"
     )
-    devices: int = Field(10, ge=1, description="number of devices")
+    devices: int = Field(10, ge=1, le=10**6, description="number of devices")
     partition: str = Field(
         "dirichlet:0.1", description="iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, [+SHIFT]"
     )

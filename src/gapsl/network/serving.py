@@ -235,6 +235,7 @@ def check_free(address: str) -> None:
         return
     with suppress(socket.gaierror):  # gRPC says what is wrong with a host
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        elsewhere = 0
         for family, kind, _, _, place in found:
             with socket.socket(family, kind) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -247,3 +248,12 @@ def check_free(address: str) -> None:
                         raise Unavailable(
                             f"cannot listen on {address}: another program is at {place[0]}"
                         ) from None
+                    if error.errno == errno.EACCES:
+                        raise InputError(
+                            f"cannot listen on {address}: this user may not; choose a port above 1023"
+                        ) from None
+                    elsewhere += error.errno == errno.EADDRNOTAVAIL
+        if found and elsewhere == len(found):
+            raise Unavailable(
+                f"cannot listen on {address}: this machine has no such address; is its network up?"
+            )

@@ -39,6 +39,7 @@ class RunFolder:
         self.fleet_file = path / "fleet.json"
         self.name_file = path / "run"
         self.connected_file = path / "connected"  # who is, while it is served
+        self.metrics_file = path / "metrics"  # where the live page asks
         self.told_file = path / "told"
 
     @property

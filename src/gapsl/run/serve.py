@@ -248,7 +248,7 @@ class Server:
         ).resume()
 
     def _measured(self, fleet: RemoteFleet) -> list[Observer]:
-        place = self._folder.path / "metrics"  # where the live page asks
+        place = self._folder.metrics_file
         place.unlink(missing_ok=True)
         if not self._listening.metrics:
             return []

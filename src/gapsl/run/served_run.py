@@ -155,7 +155,8 @@ def opened(folder: RunFolder, config: Config, network: Network) -> bool:
 
 def discard(folder: RunFolder) -> None:
     """Remove what was written of a run that could not even wait for devices: it is in the next one's way."""
-    for path in (folder.config_file, folder.environment_file, folder.network_file, folder.name_file):
+    made = (folder.config_file, folder.environment_file, folder.network_file, folder.name_file)
+    for path in (*made, folder.connected_file, folder.metrics_file):
         path.unlink(missing_ok=True)
 
 

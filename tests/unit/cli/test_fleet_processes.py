@@ -53,6 +53,13 @@ def test_a_fleet_is_asked_for_its_rounds_and_devices_to_begin_afresh(commands, t
     assert not [word for word in commands[SERVER] if "rounds" in word]
 
 
+def test_a_fleet_is_not_put_into_a_run(commands, tmp_path):
+    (tmp_path / "config.yaml").write_text("method: psl\n")
+    ended = CliRunner().invoke(app, ["fleet", "up", "--devices", "2", "--out", str(tmp_path)])
+    assert ended.exit_code == 2 and "has a run in it, and no fleet" in ended.output
+    assert not commands
+
+
 def test_what_the_server_said_before_a_restart_is_not_shown_again(tmp_path, capsys):
     (tmp_path / PROCESSES).write_text(json.dumps([{"name": SERVER, "pid": 2**30, "begun": ""}]))
     (tmp_path / "logs").mkdir()

@@ -43,7 +43,9 @@ def test_with_many_devices_some_are_shown_and_all_are_summarised():
     assert "(20 of 100 devices shown; what follows is over all of them)" in lines
     assert len(lines) == 1 + 20 + 1 + 3
     sizes = counts.sum(axis=1)
-    assert lines[-2] == f"samples a device: min {sizes.min()}, median {np.median(sizes):g}, max {sizes.max()}"
+    assert (
+        lines[-2] == f"samples per device: min {sizes.min()}, median {np.median(sizes):g}, max {sizes.max()}"
+    )
 
 
 def test_the_longest_bar_is_the_largest_device():

@@ -659,3 +659,8 @@ def test_a_port_that_another_program_has_at_one_address_of_the_host_is_refused()
             check_free(f"localhost:{port}")
         check_free("localhost:0")
     check_free(f"localhost:{port}")
+
+
+def test_an_address_that_the_machine_does_not_have_is_an_outage():
+    with pytest.raises(Unavailable, match="this machine has no such address"):
+        check_free("192.0.2.1:7443")
