@@ -9,6 +9,7 @@ from torch import Tensor
 
 # Squares of gradients shorter or longer than this leave the range of float32.
 _TINY, _HUGE = 1e-30, 1e30
+BLOCK, PIECE = 128, 2**14  # rows, and numbers of each, that are multiplied at a time
 # Rounding errors of a cosine in machine epsilons of the gradients' precision: so many at least, and with long
 # gradients so many times the root of their length. How many it is depends on the processor's way of adding.
 ROUNDING, ROUNDING_BY_LENGTH = 8.0, 0.5
@@ -19,15 +20,31 @@ def pairwise_angles(gradients: Tensor) -> Tensor:
 
     A zero gradient is at pi/2 to everything but itself.
     """
-    gram = (gradients @ gradients.T).cpu().double()
+    gram = products_of_pairs(gradients)
     if _out_of_range(gram.diagonal()):
-        rows = _rescaled(gradients)
-        gram = (rows @ rows.T).cpu().double()
-    # In float32 the product is not symmetric to the last bit, and equal scores would differ.
-    gram = (gram + gram.T) / 2
+        gram = products_of_pairs(_rescaled(gradients))
     lengths = gram.diagonal().sqrt()
     angles = _angles(gram, torch.outer(lengths, lengths), gradients)
     return _alike(angles.fill_diagonal_(0.0))
+
+
+def products_of_pairs(rows: Tensor) -> Tensor:
+    """Return the inner product of every pair of rows: float64, symmetric; each pair of blocks once."""
+    gram = torch.empty(len(rows), len(rows), dtype=torch.float64)
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK)]
+    for number, here in enumerate(blocks):
+        for there in blocks[:number]:
+            gram[here, there] = _product(rows[here], rows[there])
+            gram[there, here] = gram[here, there].T
+        own = _product(rows[here], rows[here])
+        gram[here, here] = (own + own.T) / 2  # in float32 not symmetric, and equal scores would differ
+    return gram
+
+
+def _product(rows: Tensor, others: Tensor) -> Tensor:
+    """Return the inner products of rows with others, added up by pieces that fit a processor's cache."""
+    pieces = zip(torch.split(rows, PIECE, dim=1), torch.split(others, PIECE, dim=1), strict=True)
+    return sum(((a @ b.T).cpu().double() for a, b in pieces), torch.zeros((), dtype=torch.float64))
 
 
 def _alike(angles: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gapsl.alignment import consistency_scores, identify_leader, pairwise_angles, selection_ratio
+from gapsl.alignment.geometry import BLOCK, PIECE, products_of_pairs
 from gapsl.alignment.leader import select
 
 # An error e in a cosine is an error up to sqrt(2e) in an angle near 0 or pi, and e / sin elsewhere.
@@ -89,6 +90,15 @@ def test_pairwise_angles_are_the_oracle_s_and_symmetric_to_the_bit(dtype, rows):
         for j in range(i):
             expected = oracle.cosine(gradients[i].tolist(), gradients[j].tolist())
             assert math.cos(angles[i, j]) == pytest.approx(expected, abs=COSINE_ERROR[dtype])
+
+
+@pytest.mark.parametrize(("rows", "size"), [(BLOCK + 3, 5), (2 * BLOCK, 40), (3, PIECE + 7)])
+def test_many_or_long_gradients_are_multiplied_by_blocks(rows, size):
+    gradients = torch.randn(rows, size, generator=torch.Generator().manual_seed(0))
+    exact = gradients.double() @ gradients.double().T
+    found = products_of_pairs(gradients)
+    assert torch.equal(found, found.T)
+    assert torch.allclose(found, exact, rtol=0, atol=1e-6 * float(exact.max()))
 
 
 @given(st.lists(gradient_rows(), min_size=2, max_size=6), ratios)
