@@ -16,6 +16,7 @@ from processes import Ended, Launcher
 from small_runs import run_of
 
 import gapsl
+from gapsl.common.errors import InputError
 from gapsl.device.build import limited_to
 from gapsl.network.tls.authority import Authority
 from gapsl.run.api import compose
@@ -111,6 +112,8 @@ def test_what_cannot_be_exported_is_refused_by_the_command(
 
 def test_an_old_devices_state_is_exported_with_its_runs_description(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "network", tmp_path / "network")
+    with pytest.raises(InputError, match="--raw-inputs is for a joined model"):
+        gapsl.export(tmp_path / "network" / "run", tmp_path / "raw", format="torch", raw_inputs=True)
     gapsl.export(tmp_path / "network" / "run", tmp_path / "server")
     (device,) = (tmp_path / "network" / "state").glob("*/device-0")
     said = json.loads((tmp_path / "server" / "export.json").read_text())["model"]

@@ -81,6 +81,8 @@ def export(
         if device.round != chosen[0].round:
             note = f"the server's part is of round {chosen[0].round}, the device's of round {device.round}"
         chosen = [chosen[0].joined_to(device)]
+    if raw_inputs and any(parts.server is None or not parts.clients for parts in chosen):
+        raise InputError("--raw-inputs is for a joined model, and this is a part of one; leave it out")
     test = None if run is None or not evaluate else evaluation_data(run, dataset)
     with drafted_folder(final) as draft:
         done = []

@@ -58,8 +58,10 @@ def parts_at(
     if path.is_dir() and (several := sorted(path.glob(f"client-*/{EXPORT}"))):
         chosen = None if client is None or not str(client).isdecimal() else path / f"client-{int(client):04d}"
         if chosen is None or chosen / EXPORT not in several:
-            listed = ", ".join(str(int(one.parent.name.removeprefix("client-"))) for one in several[:10])
-            raise InputError(f"{path} has the models of several clients; choose one with --client: {listed}")
+            listed = ", ".join(one.parent.name for one in several[:10])
+            raise InputError(
+                f"{path} has the models of several clients; name the folder of one: {path}/ and {listed}"
+            )
         return export_parts(chosen, client, model)
     return state_parts(path, client, model=model, round=round)
 

@@ -640,6 +640,8 @@ def test_certificates_that_were_given_are_used_on_this_machine_too(tmp_path: Pat
         choose_security("localhost:1", tmp_path, plain=True)
     with pytest.raises(InputError, match="no certificates in"):
         choose_security("localhost:1", tmp_path / "nowhere", plain=False)
+    with pytest.raises(InputError, match=f"no certificates in {Path.cwd()}/nowhere"):
+        choose_security("localhost:1", Path("nowhere"), plain=False)
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,10 @@ def choose_security(address: str, folder: Path | None, plain: bool) -> Path | No
         folder = FOLDER
     if not folder.is_dir():
         raise InputError(
-            f"{address} is reached over TLS, and there are no certificates in {folder}. Make them once with: "
-            "gapsl certs init; gapsl certs server --host HOST; gapsl certs device NAME --pack - and give "
-            "their folder with --certs. Only where you trust everybody on the network: --insecure"
+            f"{address} is reached over TLS, and there are no certificates in {folder.absolute()}. Make "
+            "them once with: gapsl certs init; gapsl certs server --host HOST; gapsl certs device NAME "
+            "--pack - and give their folder with --certs. Only where you trust everybody on the network: "
+            "--insecure"
         )
     return folder
 
