@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -87,7 +87,12 @@ def processes_of(parts: Parts) -> int:
         raise InputError("ray_address is for devices on a Ray cluster; set fleet = ray")
     if asked == 1 or why_alone(parts) is not None:
         return 1
-    return min(devices, len(os.sched_getaffinity(0))) if asked == "auto" else asked
+    return min(devices, cores()) if asked == "auto" else asked
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def spreads(config: Config) -> bool:
@@ -104,6 +109,6 @@ def why_alone(parts: Parts) -> str | None:
         return "with labels = device the loss is not computed here"
     if parts.where.type != "cpu":
         return f"it computes on {parts.where.type}"
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return "this system cannot fork"
+    if sys.platform != "linux" and parts.config.fleet != "ray":
+        return f"processes that share memory and end with the run need Linux, not {sys.platform}"
     return None

@@ -15,6 +15,9 @@ import gapsl
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply
+from gapsl.fleets.local import LocalFleet
+from gapsl.run.build import prepare
+from gapsl.run.config import make_config
 from gapsl.run.observers import Observer
 from gapsl.run.records import RoundRecord
 
@@ -92,6 +95,13 @@ def test_sums_beside_sketches_have_the_same_bits_for_any_number_of_processes(
     gapsl.train(**{**QUICK, **words}, out=folder, observers=[Count()], stop=lambda: len(rounds) == 3)
     result = gapsl.resume(folder, processes=3)
     assert result is not None and result.final.weights_sha256 == alone
+
+
+def test_off_linux_a_run_stays_in_one_process_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gapsl.run.local_fleet.sys.platform", "darwin")
+    run = prepare(make_config({**QUICK, "processes": "auto"}))
+    assert type(run.fleet) is LocalFleet
+    assert run.plan.notice is not None and "need Linux, not darwin" in run.plan.notice
 
 
 def test_sketches_by_themselves_follow_the_configuration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
