@@ -187,6 +187,60 @@ def one_of_many(words: dict[str, Any], pipe: Any) -> None:
         run.fleet.finish()
 
 
+def leading(options: argparse.Namespace) -> None:
+    """Measure what finding the leader costs, each number of devices in a process of its own.
+
+    By the processor's time, which other work beside it does not change much.
+    """
+    print("\nGAPSL without the regulariser, VGG-16 at width 0.25, batch 16\n")
+    print(
+        "| devices | gradient_rows | s per round | LGI, share | sketches, share | sums again, share | MiB |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for devices, rounds in options.leading.items():
+        for rows in ("exact", "sketch"):
+            ours, theirs = multiprocessing.Pipe()
+            words = {"devices": devices, "gradient_rows": rows, "graph_memory": 256}
+            process = multiprocessing.get_context("fork").Process(target=led, args=(words, rounds, theirs))
+            process.start()
+            theirs.close()
+            each, shares, used = ours.recv()
+            process.join()
+            columns = " | ".join(f"{100 * share:.1f} %" for share in shares)
+            print(f"| {devices} | {rows} | {each:.1f} | {columns} | {used:.0f} |", flush=True)
+
+
+def led(words: dict[str, Any], rounds: int, pipe: Any) -> None:
+    """Train a few rounds, and say how long one took, what shares of it were LGI's, and how much memory."""
+    run = training(words.pop("devices"), 16, 0.25, method="gapsl", gapsl={"penalty": "none"}, **words)
+    spent = [0.0, 0.0, 0.0]
+
+    def clock(owner: Any, name: str, which: int) -> None:
+        inner = getattr(owner, name, None)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            assert inner is not None
+            begun = time.process_time()
+            found = inner(*args, **kwargs)
+            spent[which] += time.process_time() - begun
+            return found
+
+        if inner is not None:
+            setattr(owner, name, timed)
+
+    for owner, name, which in (
+        (run.strategy, "identify", 0),
+        (run.strategy.server, "_sketched", 1),
+        (run.strategy.server, "reduced", 2),
+    ):
+        clock(owner, name, which)
+    begun = time.process_time()
+    for _ in range(rounds):
+        run.one_round(run.state.round + 1)
+    took = time.process_time() - begun
+    pipe.send((took / rounds, [part / took for part in spent], memory()))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -194,6 +248,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a few small rounds")
     parser.add_argument("--ray", action="store_true", help="Ray actors, too")
+    parser.add_argument("--only", nargs="+", choices=["many", "leading", "cores"], help="some of the tables")
     chosen = parser.parse_args()
     options = argparse.Namespace(
         model="vgg16",
@@ -204,12 +259,14 @@ def main() -> None:
         repeat=2 if chosen.quick else 7,
         many=50 if chosen.quick else 1000,
         ray=chosen.ray,
+        leading={10: 2, 50: 1} if chosen.quick else {10: 5, 100: 2, 1000: 1},
     )
     torch.set_num_threads(1)
     machine = describe_environment()
     print(f"{machine['processor']}, torch {machine['torch']}, commit {machine['commit']}")
-    many(options)
-    cores(options)
+    parts = {"many": many, "leading": leading, "cores": cores}
+    for name in chosen.only or parts:
+        parts[name](options)
 
 
 if __name__ == "__main__":

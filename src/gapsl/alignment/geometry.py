@@ -71,6 +71,14 @@ def angles_between(gradients: Tensor, direction: Tensor) -> Tensor:
     return _angles(products, lengths, gradients)
 
 
+def nonzero_rows(rows: Tensor) -> Tensor:
+    """Say of every row whether it has a number that is not zero."""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1).cpu() > 0
+    for index in (~found).nonzero().flatten().tolist():
+        found[index] = rows[index].any()  # squares of the smallest numbers are zero, too
+    return found
+
+
 def sum_of_rows(rows: Tensor, members: Sequence[int]) -> Tensor:
     """Return the sum of the rows with these indices, added in ascending order."""
     first, *rest = sorted(members)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gapsl.alignment.geometry import mean_of_rows, pairwise_angles
+from gapsl.alignment.geometry import mean_of_rows, nonzero_rows, pairwise_angles
 
 RESOLUTION = 1e-9  # radians; scores nearer than this are equal, and so is a dispersion's range
 
@@ -49,7 +49,7 @@ def identify_leader(
     ratio = selection_ratio(
         dispersion, spread, round=round, total_rounds=total_rounds, k_min=k_min, k_max=k_max
     )
-    members = select(scores, ratio, nonzero=gradients.any(dim=1).cpu())
+    members = select(scores, ratio, nonzero=nonzero_rows(gradients))
     return Leader(scores, dispersion, ratio, members, mean_of_rows(gradients, members), spread, angles)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gapsl.device.exchange import Outcome, Upload
+from gapsl.device.exchange import Outcome, Selection, Upload
 from gapsl.fleets.base import FleetEvents, Traffic
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Guarded, Observer, Started
@@ -22,6 +23,8 @@ from gapsl.run.records import (
 )
 
 WHOLE_MATRIX = 20  # up to so many devices every round's record has all pairwise angles
+MOST = 200  # up to so many an evaluation's has: a thousand devices' would be 4 MB
+MANY = 100  # of more devices than these, numbers have six digits in the records
 
 
 class Recorder:
@@ -109,7 +112,7 @@ def round_record(
 ) -> RoundRecord:
     """Return the record of a round from the outcomes of its exchanges and its own traffic.
 
-    `whole` asks for the angles of all pairs however many devices there are.
+    `whole` asks for the angles of all pairs, unless there are very many devices.
     """
     losses: dict[int, list[float]] = {}
     for outcome in outcomes:
@@ -123,8 +126,8 @@ def round_record(
         round=round,
         epoch=epoch,
         loss=finite_or_none(sum(every) / len(every)) if every else None,
-        losses=finite({device: sum(found) / len(found) for device, found in losses.items()}),
-        norms=finite(norms_of(outcomes)),
+        losses=brief(finite({device: sum(found) / len(found) for device, found in losses.items()})),
+        norms=brief(finite(norms_of(outcomes))),
         skipped=tuple(sorted(reasons)),
         reasons=dict(sorted(reasons.items())),
         averaged=averaged,
@@ -133,7 +136,7 @@ def round_record(
         seconds=seconds,
         angle_mean=mean,
         angles=angles,
-        selection=last.selection,
+        selection=None if last.selection is None else brief_selection(last.selection),
         probes=last.probes,
         events=events or FleetEvents(),
         evaluation=evaluation,
@@ -148,7 +151,7 @@ def measured_angles(
     if angles is None or len(angles) < 2:
         return None, None
     upper = angles[torch.ones_like(angles).triu(diagonal=1).bool()]
-    pairs = angles_of(devices, angles) if whole or len(angles) <= WHOLE_MATRIX else None
+    pairs = angles_of(devices, angles) if len(angles) <= (MOST if whole else WHOLE_MATRIX) else None
     return finite_or_none(float(upper.mean())), pairs
 
 
@@ -156,6 +159,23 @@ def angles_of(devices: Sequence[int], angles: Tensor) -> Angles:
     """Return a matrix of angles as a record has it: a hundredth of a degree is enough."""
     rows = [tuple(float(f"{angle:.4f}") for angle in row[i + 1 :]) for i, row in enumerate(angles.tolist())]
     return Angles(devices=tuple(devices), above=tuple(rows))
+
+
+def brief(values: Mapping[int, float]) -> Mapping[int, float]:
+    """Return numbers by device, with six digits if there are many."""
+    if len(values) <= MANY:
+        return values
+    return {device: float(f"{value:.6g}") for device, value in values.items()}
+
+
+def brief_selection(found: Selection) -> Selection:
+    """Return a choice whose numbers by device are brief."""
+    return replace(
+        found,
+        scores=brief(found.scores),
+        lead_angles=brief(found.lead_angles),
+        penalty=brief(found.penalty),
+    )
 
 
 def norms_of(outcomes: Sequence[Outcome]) -> dict[int, float]:

@@ -144,7 +144,8 @@ class RoundRecord(Subscripts):
     ]
     angle_mean: Annotated[float | None, "mean angle between two devices' gradients, in radians"] = None
     angles: Annotated[
-        Angles | None, "the angles of all pairs; with more than 20 devices at evaluations only"
+        Angles | None,
+        "the angles of all pairs; with more than 20 devices at evaluations only, with more than 200 never",
     ] = None
     selection: Annotated[Selection | None, "whom the method chose, if it does"] = None
     probes: Annotated[ProbeRecord | None, "how far the devices agree on the probes, if there are any"] = None

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gapsl.alignment import consistency_scores, identify_leader, pairwise_angles, selection_ratio
-from gapsl.alignment.geometry import BLOCK, PIECE, products_of_pairs
+from gapsl.alignment.geometry import BLOCK, PIECE, nonzero_rows, products_of_pairs
 from gapsl.alignment.leader import select
 
 # An error e in a cosine is an error up to sqrt(2e) in an angle near 0 or pi, and e / sin elsewhere.
@@ -297,3 +297,8 @@ def test_the_gradients_given_are_left_as_they_are():
     before = rows.clone()
     identify_leader(rows, round=1, total_rounds=1, k_min=0.5, k_max=0.5).gradient.zero_()
     assert torch.equal(rows, before)
+
+
+def test_rows_whose_squares_vanish_are_not_zero():
+    rows = torch.tensor([[0.0, 0.0], [0.0, 1e-30], [1.0, 0.0], [float("nan"), 0.0], [3e38, 3e38]])
+    assert nonzero_rows(rows).tolist() == rows.any(dim=1).tolist() == [False, True, True, True, True]

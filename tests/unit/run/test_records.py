@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from quick import QUICK
 
 import gapsl
@@ -17,6 +18,7 @@ from gapsl.common.errors import InputError
 from gapsl.device.exchange import ProbeRecord, Selection
 from gapsl.fleets.base import FleetEvents
 from gapsl.run.folder import RunFolder, read_result
+from gapsl.run.recorder import brief, brief_selection, measured_angles
 from gapsl.run.records import (
     Angles,
     Evaluation,
@@ -202,3 +204,15 @@ def test_the_page_of_files_has_every_field() -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def test_records_of_very_many_devices_stay_small() -> None:
+    angles = torch.ones(201, 201)
+    mean, pairs = measured_angles(range(201), angles, whole=True)
+    assert mean == 1.0 and pairs is None
+    assert measured_angles(range(200), angles[:200, :200], whole=True)[1] is not None
+    assert measured_angles(range(21), angles[:21, :21], whole=False)[1] is None
+    few, many = dict.fromkeys(range(100), 1 / 3), dict.fromkeys(range(101), 1 / 3)
+    assert brief(few)[0] == 1 / 3 and brief(many)[0] == 0.333333
+    chosen = Selection(leader=(0,), kept=(0,), scores=many, lead_angles=many, threshold=1 / 3)
+    assert brief_selection(chosen).lead_angles[100] == 0.333333 and brief_selection(chosen).threshold == 1 / 3
