@@ -1,7 +1,8 @@
 """GAPSL's mathematics as pure functions of tensors: LGI, GDA and the regulariser's derivative.
 
 With the paper open: `geometry` has the angles, `leader` is leader gradient identification (Algorithm 1),
-`direction` is gradient direction alignment (Algorithm 2), `curvature` differentiates its regulariser.
+`direction` is gradient direction alignment (Algorithm 2), `curvature` differentiates its regulariser; not
+from the paper is `sketch`, which keeps angles in less memory. Comments name the equations.
 Nothing here does input or output, keeps state, or imports anything else of gapsl.
 """
 

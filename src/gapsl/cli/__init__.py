@@ -1,4 +1,4 @@
-"""The command line: one file a subcommand, thin."""
+"""The command line: one thin file per subcommand."""
 
 import os
 

@@ -1,4 +1,8 @@
-"""The methods: how uploads become one server update and the replies, a file each."""
+"""The methods: how uploads become one server update and the replies, one file per method.
+
+`base` has what every method is, `server_model` the passes through the server-side model, `outliers` who is
+left out of a round. No transport, no files and no printing belong here.
+"""
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Outcome, Reply, Upload
 from gapsl.methods.base import Parallel, Parameters, RunInfo, Strategy

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gapsl.common.errors import InputError, Unavailable
-from gapsl.fleets import LocalFleet
+from gapsl.fleets.local import LocalFleet
 from gapsl.models.part import ModelPart, digest
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.folder import RunFolder

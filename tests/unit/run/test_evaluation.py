@@ -10,7 +10,7 @@ from torch import nn
 
 import gapsl
 from gapsl.device.device import Device
-from gapsl.fleets import LocalFleet
+from gapsl.fleets.local import LocalFleet
 from gapsl.methods import DeviceInfo
 from gapsl.models.part import ModelPart
 from gapsl.run.evaluation import evaluate, local_accuracy
