@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
-from gapsl.run.config import WITHOUT_PROBES, merge, preset
+from gapsl.run.config import Config, merge, preset
 from gapsl_reproduction.runs import Settings
 
 
@@ -23,6 +23,9 @@ class Line:
 
 
 RECOMMENDED: Settings = preset("recommended")
+WITHOUT_PROBES = {
+    name: Config.model_fields[name].default for name in ("probes", "probe_steps", "probe_leaders")
+}
 
 
 def _recommended(**changed: object) -> Line:

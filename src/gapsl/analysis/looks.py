@@ -15,24 +15,23 @@ GREY = "#777777"
 
 @dataclass(frozen=True)
 class Look:
-    """How a method appears: its name in print, its colour, its marker."""
+    """How a method appears: its name in print, and its colour."""
 
     name: str
     colour: str
-    marker: str = "o"
 
 
 LOOKS: Mapping[str, Look] = {
-    "gapsl": Look("GAPSL", BLUE, "o"),
-    "sfl": Look("SFL", GREEN, "s"),
-    "papsl": Look("PAPSL", PURPLE, "h"),
-    "sfl-v2": Look("SFL v2", TEAL, "p"),
-    "epsl": Look("EPSL", PINK, "^"),
-    "vanilla": Look("vanilla SL", OLIVE, "v"),
-    "psl": Look("PSL", ORANGE, "D"),
-    "frozen": Look("frozen", SKY, "P"),
-    "central": Look("central", BLACK, "X"),
-    "recommended": Look("recommended", VERMILION, "*"),
+    "gapsl": Look("GAPSL", BLUE),
+    "sfl": Look("SFL", GREEN),
+    "papsl": Look("PAPSL", PURPLE),
+    "sfl-v2": Look("SFL v2", TEAL),
+    "epsl": Look("EPSL", PINK),
+    "vanilla": Look("vanilla SL", OLIVE),
+    "psl": Look("PSL", ORANGE),
+    "frozen": Look("frozen", SKY),
+    "central": Look("central", BLACK),
+    "recommended": Look("recommended", VERMILION),
 }
 
 

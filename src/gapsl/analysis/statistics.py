@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 Values = Mapping[int, float]  # by seed
+LEVEL = 0.95  # of intervals
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ def paired_difference(first: Values, second: Values) -> Difference | None:
     return Difference(centre, centre - half, centre + half, len(pairs))
 
 
-def t_quantile(freedom: int, level: float = 0.95) -> float:
-    """Return the t within ±which Student's distribution has this share, to nine digits."""
+def t_quantile(freedom: int) -> float:
+    """Return the t within ±which Student's distribution has 95 %, to nine digits."""
     low, high = 0.0, 1.0
-    while t_share(high, freedom) < level:
+    while t_share(high, freedom) < LEVEL:
         high *= 2
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if t_share(middle, freedom) < level else (low, middle)
+        low, high = (middle, high) if t_share(middle, freedom) < LEVEL else (low, middle)
     return high
 
 

@@ -43,7 +43,7 @@ class SomeSamples:
         return self._samples.read(self._indices[torch.as_tensor(indices)])
 
 
-def as_source(data: Any, *, name: str = "custom") -> Source:
+def as_source(data: Any) -> Source:
     """Make a source of what a caller brings; inputs are taken as they are, bytes scaled to [0, 1].
 
     Of one dataset, a fixed, stratified fifth becomes the test part.
@@ -56,22 +56,22 @@ def as_source(data: Any, *, name: str = "custom") -> Source:
     else:
         train, test = parted(samples_of(data))
         named = data
-    return checked_source(train, test, getattr(named, "classes", None), name)
+    return checked_source(train, test, getattr(named, "classes", None))
 
 
-def checked_source(train: Samples, test: Samples, named: Any, name: str) -> Source:
+def checked_source(train: Samples, test: Samples, named: Any) -> Source:
     """Return a source of two parts that fit each other."""
     highest = max(int(s.labels.max()) if len(s) else 0 for s in (train, test))
     classes = tuple(map(str, named)) if named else tuple(str(i) for i in range(highest + 1))
     if len(train) == 0:
-        raise InputError("the training dataset is empty; give at least one sample a device")
+        raise InputError("the training dataset is empty; give at least one sample per device")
     first, *others = (tuple(s.read(torch.tensor([0])).shape[1:]) for s in (train, test) if len(s))
     if not first:
         raise InputError("a sample is a single number; give tensors of shape (features,) or more")
     if others and others != [first]:
         raise InputError(f"training samples have shape {first}, test samples {others[0]}; make them agree")
     channels = first[0]
-    return Source(name, train, test, classes, (0.0,) * channels, (1.0,) * channels)
+    return Source("custom", train, test, classes, (0.0,) * channels, (1.0,) * channels)
 
 
 def samples_of(data: Any) -> Samples:

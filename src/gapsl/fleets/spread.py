@@ -128,9 +128,7 @@ class SpreadFleet(LocalFleet, Generic[AnyLink]):
         del self._computed[upload.device, passes]
         return found
 
-    def backwards(
-        self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
-    ) -> list[Contribution]:
+    def backwards(self, found: Sequence[Halfway], last: Sequence[Tensor]) -> list[Contribution]:
         """Let every worker run its devices' passes back."""
         uploads = {one.upload.device: one.upload for one in found}
         jobs = {

@@ -39,10 +39,9 @@ class RemoteServerModel(nn.Module):
         credentials: grpc.ChannelCredentials | None,
         *,
         patience: float = PATIENCE,
-        codec: wire.Codec = wire.PLAIN,
     ) -> None:
         super().__init__()
-        self.address, self._name, self._patience, self._codec = address, name, patience, codec
+        self.address, self._name, self._patience = address, name, patience
         self._plain = credentials is None
         self._fingerprint, self._run = parts.info.fingerprint(), parts.run
         self._outputs, self._dtype = output_shape(parts), parts.info.dtype
@@ -68,7 +67,7 @@ class RemoteServerModel(nn.Module):
             backoff.wait()
 
     def _asked(self, activations: Tensor) -> Tensor:
-        header, payload = describe(activations, self._codec)
+        header, payload = describe(activations, wire.PLAIN)
         question = wire.Question(
             protocol=PROTOCOL,
             version=__version__,

@@ -96,10 +96,8 @@ class Elsewhere(Protocol):
         """Return how an upload was run to the logits, if it was."""
         ...
 
-    def backwards(
-        self, found: Sequence[Halfway], last: Sequence[Tensor], rows: Sequence[Tensor]
-    ) -> list[Contribution]:
-        """Do what `ServerModel.backwards` does."""
+    def backwards(self, found: Sequence[Halfway], last: Sequence[Tensor]) -> list[Contribution]:
+        """Do what `ServerModel.backwards` does, into the rows that the devices' passes have anyway."""
         ...
 
     def regularise(

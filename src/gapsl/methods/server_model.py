@@ -108,7 +108,7 @@ class ServerModel:
     ) -> list[Contribution]:
         """Run back from the logits with these gradients there; g_i are written into the rows."""
         if self.elsewhere is not None and any(one.logits is None for one in found):
-            return self.elsewhere.backwards(found, last, rows)
+            return self.elsewhere.backwards(found, last)
         return [self.backward(*one) for one in zip(found, last, rows, strict=True)]
 
     def backward(self, found: Halfway, last: Tensor, row: Tensor) -> Contribution:

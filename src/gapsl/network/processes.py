@@ -114,11 +114,11 @@ class Processes:
         path = self.logs / f"{name}.log"
         return path.stat().st_size if path.exists() else 0
 
-    def stop(self, which: Iterable[Process] | None = None, seconds: float = 15.0) -> list[Process]:
+    def stop(self, which: Iterable[Process] | None = None) -> list[Process]:
         """Ask these, or all, to stop, the server first, so that it stores its last round; then make them."""
         alive = [process for process in (self.found() if which is None else which) if process.alive]
-        ask([process for process in alive if process.name == SERVER], signal.SIGTERM, seconds)
-        ask([process for process in alive if process.name != SERVER], signal.SIGTERM, seconds / 3)
+        ask([process for process in alive if process.name == SERVER], signal.SIGTERM, 15.0)
+        ask([process for process in alive if process.name != SERVER], signal.SIGTERM, 5.0)
         ask(alive, signal.SIGKILL, 5.0)
         return alive
 

@@ -25,11 +25,11 @@ SMOOTHING = (
 )
 
 
-def log_frequencies(counts: Tensor, smoothing: float = SMOOTHING) -> Tensor:
+def log_frequencies(counts: Tensor) -> Tensor:
     """Return the logarithm of smoothed label frequencies, from counts by class (C,)."""
     seen = counts.double() / counts.sum().clamp_min(1)
     uniform = torch.full_like(seen, 1 / len(seen))
-    return (uniform if counts.sum() == 0 else (1 - smoothing) * seen + smoothing * uniform).log()
+    return (uniform if counts.sum() == 0 else (1 - SMOOTHING) * seen + SMOOTHING * uniform).log()
 
 
 class PriorCalibration:

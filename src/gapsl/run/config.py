@@ -255,12 +255,6 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-# How probes are set where there are none.
-WITHOUT_PROBES = {
-    name: Config.model_fields[name].default for name in ("probes", "probe_steps", "probe_leaders")
-}
-
-
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by the names that `--set` takes."""
     found: dict[str, Any] = {}
