@@ -22,6 +22,7 @@ GivenData = Source | Dataset[Any] | Iterable[Any]
 
 TEST_FRACTION = 0.2  # of one dataset, where no test part is given
 MOST = 10_000_000  # samples that a generator may have: it is read to its end
+MOST_CLASSES = 100_000  # where nobody names them: a layer for them has to be made
 HOW = (
     "give a torch dataset, arrays (inputs, labels), a generator of (input, label), or a pair (train, test) "
     "of them"
@@ -62,6 +63,11 @@ def as_source(data: Any) -> Source:
 def checked_source(train: Samples, test: Samples, named: Any) -> Source:
     """Return a source of two parts that fit each other."""
     highest = max(int(s.labels.max()) if len(s) else 0 for s in (train, test))
+    if not named and highest >= MOST_CLASSES:
+        raise InputError(
+            f"a label is {highest}, which would make {highest + 1} classes; number them from 0 up: "
+            "names, labels = numpy.unique(labels, return_inverse=True)"
+        )
     classes = tuple(map(str, named)) if named else tuple(str(i) for i in range(highest + 1))
     if len(train) == 0:
         raise InputError("the training dataset is empty; give at least one sample per device")
@@ -140,4 +146,9 @@ def are_arrays(data: Any) -> bool:
 
 def as_inputs(inputs: Any) -> Tensor:
     """Return an array of inputs as a tensor that can be written to."""
-    return inputs if isinstance(inputs, Tensor) else torch.tensor(inputs)
+    try:
+        return inputs if isinstance(inputs, Tensor) else torch.tensor(inputs)
+    except TypeError as error:  # of an array of objects
+        raise InputError(
+            f"inputs are no numbers ({error}); give uint8 (0 to 255) or floating point"
+        ) from None

@@ -44,7 +44,7 @@ class ArraySamples:
     def __init__(self, inputs: Tensor | NDArray[Any], labels: Tensor | NDArray[Any]) -> None:
         self.inputs = torch.as_tensor(inputs)
         self.labels = _as_labels(labels)
-        _check_kind(self.inputs, "the inputs")
+        check_kind(self.inputs, "the inputs")
         if len(self.inputs) != len(self.labels):
             raise InputError(
                 f"{len(self.inputs)} inputs but {len(self.labels)} labels; give exactly one label per input"
@@ -123,7 +123,7 @@ class DatasetSamples:
                 f"the input of item {index} is a {type(inputs).__name__}; give the dataset a transform that "
                 "returns a tensor of shape (channels, height, width)"
             )
-        _check_kind(inputs, f"item {index}")
+        check_kind(inputs, f"item {index}")
         number = _number_of(label)
         if number is None:
             raise InputError(
@@ -137,7 +137,7 @@ def _number_of(label: Any) -> int | None:
     try:
         number = int(label)
         return number if number == label else None
-    except (TypeError, ValueError, RuntimeError):  # torch's, of several numbers in one label
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # torch's, of several numbers in one label
         if not isinstance(label, Tensor | np.ndarray | list | tuple):
             return None
     row = torch.as_tensor(label)
@@ -164,8 +164,7 @@ def _as_labels(labels: Any) -> Tensor:
         if not bool(((given == 1).sum(dim=1) == 1).all() and ((given == 0) | (given == 1)).all()):
             raise InputError(
                 f"{said}, and not one-hot; give one integer per sample, shape (N,): several classes for one "
-                "sample "
-                "are not supported"
+                "sample are not supported"
             )
         return given.long().argmax(dim=1)
     whole = given.long() if not given.is_complex() else given
@@ -174,7 +173,8 @@ def _as_labels(labels: Any) -> Tensor:
     return whole
 
 
-def _check_kind(inputs: Tensor, what: str) -> None:
+def check_kind(inputs: Tensor, what: str) -> None:
+    """Refuse numbers of which nobody says how large they may be."""
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
         raise InputError(f"{what}: dtype {inputs.dtype}; give uint8 (0 to 255) or floating point")
 

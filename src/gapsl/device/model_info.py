@@ -21,6 +21,7 @@ from gapsl.common.files import write_text
 from gapsl.common.settings import Settings
 from gapsl.common.streams import global_stream
 from gapsl.data import Source
+from gapsl.data.samples import check_kind
 from gapsl.data.transform import normalise, to_float
 from gapsl.device.config import DeviceConfig
 from gapsl.models import MODELS, Split, build_model
@@ -94,6 +95,7 @@ class ModelInfo(Settings):
     def preprocess(self, inputs: Tensor | NDArray[Any]) -> Tensor:
         """Return raw inputs, one or a batch of them, as the model takes them: scaled and normalised."""
         raw = torch.as_tensor(inputs)
+        check_kind(raw, "inputs")
         if tuple(raw.shape) == self.input_shape:
             raw = raw[None]
         if tuple(raw.shape[1:]) != self.input_shape:

@@ -87,6 +87,10 @@ def take_model(config: Config, source: Source, given: GivenModel | None) -> Spli
     """Return the model that the caller brought, or that the configuration names, at its start."""
     if given is None:
         return normalised(named_model(config, source), config)
+    if not isinstance(given, nn.Module | Split):
+        raise InputError(
+            f"{given!r} is no model; give a name, a torch module (an object, no class) or gapsl.Split"
+        )
     refuse_ignored(config, given)
     model = copy.deepcopy(given)
     if isinstance(model, nn.Module):

@@ -102,6 +102,9 @@ def test_a_generator_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatc
         ((INPUTS, INPUTS), "not one-hot"),
         ((INPUTS, LABELS + 0.5), "a regression target is no class"),
         ({1, 2}, "set is no dataset"),
+        ((INPUTS, LABELS + 10**9), "would make 1000000005 classes; number them from 0 up"),
+        (TensorDataset(INPUTS, torch.full((50,), torch.inf)), "labels must be integers from 0 up"),
+        ((np.array([None] * 50), LABELS), "inputs are no numbers"),
         ((x for x in INPUTS), r"items must be \(tensor, label\) pairs"),
     ],
 )

@@ -70,6 +70,11 @@ def test_bytes_are_scaled() -> None:
     assert torch.equal(model.preprocess(pixels), model.preprocess(pixels.float() / 255))
 
 
+def test_whole_numbers_that_are_no_bytes_are_refused_not_taken_for_shares() -> None:
+    with pytest.raises(InputError, match=r"inputs: dtype torch.int64; give uint8 \(0 to 255\) or floating"):
+        gapsl.load(run_of("psl")).predict(torch.full((1, 8, 8), 200))
+
+
 def test_double_precision_stays() -> None:
     model = gapsl.load(run_of("psl", precision="float64", rounds=2), 0)
     assert model.preprocess(torch.rand(1, 8, 8)).dtype == torch.float64

@@ -104,6 +104,12 @@ def test_a_part_with_nothing_to_train_is_refused(side):
         sha(model=model)
 
 
+@pytest.mark.parametrize("model", [5, nn.Linear])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(gapsl.InputError, match="is no model; give a name, a torch module"):
+        sha(model=model)
+
+
 def test_settings_that_a_given_model_would_ignore_are_refused():
     with pytest.raises(gapsl.InputError, match="width does nothing"):
         sha(model=perceptron(), width=2.0)
