@@ -65,6 +65,7 @@ docs: $(VENV)/.ready  ## Build the documentation as a site: docs/_build/index.ht
 benchmark: $(VENV)/.ready  ## Measure a round, cores and a thousand devices against bare torch; run it alone.
 	$(BIN)/python benchmarks/round.py
 	$(BIN)/python benchmarks/scale.py --ray
+	$(BIN)/python benchmarks/growth.py
 
 # Messages of this protoc load on protobuf 6.33 and 7; newer ones refuse 6.
 proto:            ## Generate the messages of src/gapsl/network/protocol/wire.proto again.
