@@ -16,8 +16,7 @@ from gapsl.inference.manifest import Format
 EPILOG = (
     "Example: gapsl export runs/a --client merged --format onnx --raw-inputs --out model. Of a run over the "
     "network: gapsl export runs/fleet --out server on the server, gapsl export gapsl-state --out device on "
-    "the "
-    "device, and gapsl export --join server device --out model. See docs/export.md."
+    "the device, and gapsl export --join server device --out model. See docs/export.md."
 )
 
 Client = Annotated[

@@ -23,8 +23,7 @@ from gapsl.inference.remote import with_remote_server
 
 EPILOG = (
     "Example: gapsl predict runs/a photos/ --client 3 --fit --format csv. With the server-side model "
-    "elsewhere: "
-    "gapsl predict gapsl-state photos/ --server HOST:7445 --name camera-1. See docs/export.md."
+    "elsewhere: gapsl predict gapsl-state photos/ --server HOST:7445 --name camera-1. See docs/export.md."
 )
 
 

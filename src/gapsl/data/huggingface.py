@@ -23,15 +23,13 @@ class HuggingFaceData(Dataset[tuple[Tensor, int]]):
         if not hasattr(dataset, "__len__") or isinstance(getattr(dataset, "column_names", None), dict):
             raise InputError(
                 f"{type(dataset).__name__} is no split of a dataset; choose one, for example "
-                "dataset['train'], "
-                "not streamed"
+                "dataset['train'], not streamed"
             )
         for name in (inputs, label):
             if name not in columns:
                 raise InputError(
                     f"the dataset has no column {name!r}; it has {', '.join(columns)}: name them with "
-                    "inputs=... "
-                    "and label=..."
+                    "inputs=... and label=..."
                 )
         self._dataset, self._inputs, self._label = dataset, inputs, label
         self.labels = [int(found) for found in dataset[label]]

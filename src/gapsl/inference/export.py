@@ -103,8 +103,7 @@ def check_choices(format: Format, raw_inputs: bool, opset: int | None) -> None:
     if raw_inputs and format == "safetensors":
         raise InputError(
             "safetensors holds weights and no computation, so --raw-inputs has no place in it; "
-            "gapsl.load(...) has "
-            ".preprocess, or choose --format onnx or torch"
+            "gapsl.load(...) has .preprocess, or choose --format onnx or torch"
         )
     check_opset(opset, format)
 
@@ -270,8 +269,7 @@ def same_accuracy(parts: TrainedParts, test: Source) -> bool:
     if abs(found - parts.accuracy) > SLACK:
         raise InputError(
             f"the model of client {parts.client} has an accuracy of {found:.4f} on the test set, the run "
-            "measured "
-            f"{parts.accuracy:.4f}: the data are not those of the run, or its files are mixed; check "
-            "--data-dir"
+            f"measured {parts.accuracy:.4f}: the data are not those of the run, or its files are mixed; "
+            "check --data-dir"
         )
     return True

@@ -129,8 +129,7 @@ def _write_onnx(path: Path, model: nn.Module, example: Tensor, opset: int | None
     if opset is not None and imported.get("") != opset:  # the exporter only warns of that
         raise InputError(
             f"this model cannot be written with opset {opset}, only with {imported.get('')}; leave out "
-            "--opset, or "
-            "give a higher one"
+            "--opset, or give a higher one"
         )
 
 

@@ -81,8 +81,7 @@ def state_parts(
     if not (folder / model_info.NAME).is_file():
         raise InputError(
             f"{folder} was written by an older gapsl and does not say what its model is; copy "
-            f"{model_info.NAME} "
-            "of the server's run into it, or let the device join its run once more"
+            f"{model_info.NAME} of the server's run into it, or let the device join its run once more"
         )
     info = read_model_info(folder / model_info.NAME)
     found = Rounds(folder, SUFFIX).found()

@@ -73,8 +73,7 @@ def check_takes_images(info: ModelInfo) -> None:
     if len(info.input_shape) != 3 or info.input_shape[0] not in MODES or info.inputs == "own":
         raise InputError(
             f"the model takes inputs of shape {info.input_shape} from a dataset of one's own, not image "
-            "files; use "
-            "it from Python: model = gapsl.load(...); model.predict(inputs)"
+            "files; use it from Python: model = gapsl.load(...); model.predict(inputs)"
         )
 
 

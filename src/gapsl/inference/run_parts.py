@@ -64,9 +64,8 @@ class TrainedRun:
             if client is not None:
                 raise InputError(
                     f"the client-side models of {self.folder.path} are with its devices; export the server's "
-                    "part "
-                    "without --client, a device's part there (gapsl export STATE), and put them together "
-                    "with --join"
+                    "part without --client, a device's part there (gapsl export STATE), and put them "
+                    "together with --join"
                 )
             return self._made((), "")
         known = self.numbers if self._shared is None else range(self.config.devices)
@@ -128,16 +127,14 @@ class TrainedRun:
         if "dataset" in own and self._dataset is None:
             raise InputError(
                 f"{self.folder.path} was written by an older gapsl and does not say how its inputs were "
-                "prepared; "
-                f"give its data again: gapsl.load({str(self.folder.path)!r}, dataset=...)"
+                f"prepared; give its data again: gapsl.load({str(self.folder.path)!r}, dataset=...)"
             )
         try:
             source = take_source(self.config, self._dataset)
         except InputError as error:
             raise InputError(
                 f"{self.folder.path} was written by an older gapsl and does not say how its inputs were "
-                "prepared, "
-                f"and its data are not here ({error}); name their folder with --data-dir"
+                f"prepared, and its data are not here ({error}); name their folder with --data-dir"
             ) from None
         return describe_model(self.config, source, own_model=own.get("model", ""), own_data="dataset" in own)
 

@@ -124,8 +124,7 @@ def blank_parts(
     elif given is None:
         raise InputError(
             f"the model was given from Python ({info.own_model}), and its code is not stored with the run; "
-            "give "
-            f"it again: gapsl.load(..., model={info.own_model}(...)), gapsl.export(..., model=...)"
+            f"give it again: gapsl.load(..., model={info.own_model}(...)), gapsl.export(..., model=...)"
         )
     else:
         parts = info.finished(own_parts(info, given))

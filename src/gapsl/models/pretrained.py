@@ -61,8 +61,7 @@ def load_own_start(model: nn.Module, head: nn.Module | None, path: str | Path, d
     if parts.head is not None and head is None:
         raise InputError(
             f"the devices of {folder} have the last layer, each its own (labels = device); start with the "
-            "same, or "
-            f"from one of them: gapsl export {folder} --client 0 --out FOLDER"
+            f"same, or from one of them: gapsl export {folder} --client 0 --out FOLDER"
         )
     _load(folder, [(model, parts.client)])
     if head is not None and parts.head is not None:

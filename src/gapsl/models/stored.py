@@ -98,8 +98,7 @@ def _exported(folder: Path) -> StoredParts:
     if found.client is None and (found.server is None or len(files) > 1):
         raise InputError(
             f"{folder} is an ensemble, or not of format safetensors; give an export of one client: gapsl "
-            "export "
-            "RUN --client merged --out FOLDER"
+            "export RUN --client merged --out FOLDER"
         )
     return found
 
