@@ -16,6 +16,7 @@ from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 
 Split = Literal["test", "validation"]
 Whose = int | Mapping[int, float]  # a device's own client-side model, or the mean of some with these weights
+EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
 
 class Unmeasured(Rewind):

@@ -6,7 +6,7 @@ A second one repeats what happened to another fleet: who was missing, and who we
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ from torch import Tensor
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
-from gapsl.fleets.base import FleetEvents, Split, Traffic, Whose
+from gapsl.fleets.base import EvaluationInputs, FleetEvents, Split, Traffic, Whose
 from gapsl.models.device_files import read_devices, write_devices
 from gapsl.models.part import average, model_bytes, weights_of
-
-EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
 
 class LocalFleet:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
-from gapsl.fleets.base import Away, FleetEvents, Split, Traffic, Whose
+from gapsl.fleets.base import Away, EvaluationInputs, FleetEvents, Split, Traffic, Whose
 from gapsl.models.part import all_finite
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.codec import describe
@@ -23,7 +23,6 @@ from gapsl.network.server.session import Answered, ExpectedAnswer
 OWN_TESTS = 12  # times what a batch has under a deadline: for all of a device's own test samples
 CPU = torch.device("cpu")
 SETS = {"test": wire.Evaluate.TEST, "validation": wire.Evaluate.VALIDATION}
-EvaluationInputs = Callable[[], Iterator[Tensor]]  # the inputs of an evaluation set, batch by batch
 
 
 class RemoteFleet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gapsl.device.device import Device
-from gapsl.fleets.base import Split, probabilities
+from gapsl.fleets.base import EvaluationInputs, Split, probabilities
 from gapsl.fleets.local import load, save
 from gapsl.fleets.memory import Answered, Computed, Layout, Memory, Summed, writable
 from gapsl.methods.base import Strategy
@@ -48,7 +47,7 @@ class Worker:
     """Some of the devices, with the server's passes for them."""
 
     devices: Mapping[int, Device]
-    sets: Mapping[Split, Callable[[], Iterator[Tensor]]]
+    sets: Mapping[Split, EvaluationInputs]
     strategy: Strategy
     _last: dict[int, Contribution | Halfway] = field(default_factory=dict)  # for further passes
     _own: dict[ServerModel, ServerModel] = field(default_factory=dict)  # copies whose weights may be moved

@@ -14,6 +14,7 @@ from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import fsync_folder, plain, write_json
 from gapsl.common.tensors import CANNOT_STORE, Rounds, read_tensors, remove, write_tensors
 from gapsl.models.part import ModelPart
+from gapsl.models.stored import sha256_of
 
 SCHEMA = 1
 KIND = "gapsl-checkpoint"
@@ -55,7 +56,7 @@ class Checkpoints(Rounds):
             for name, part in parts.items():
                 write_tensors(draft / f"{name}.safetensors", part.tensors())
             fleet.save(draft, round)
-            files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
+            files = {path.name: sha256_of(path) for path in sorted(draft.iterdir())}
             for name in files:
                 with (draft / name).open("rb+") as file:
                     os.fsync(file.fileno())
@@ -101,7 +102,7 @@ class Checkpoints(Rounds):
         if _digest(header) != expected_digest or written_after != round:
             raise damaged(folder, "state.json is not what was written")
         for name, expected in files.items():
-            if not (folder / name).is_file() or _sha256(folder / name) != expected:
+            if not (folder / name).is_file() or sha256_of(folder / name) != expected:
                 raise damaged(folder, f"{name} is not what was written")
         if "calibration" in state:  # written before options were part of the strategy
             state["strategy"]["calibration"] = state.pop("calibration")
@@ -125,8 +126,3 @@ def way_out(folder: Path) -> str:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,7 +19,8 @@ from gapsl.common.files import write_text
 from gapsl.common.tensors import Rounds
 from gapsl.data import make_evaluation_transform
 from gapsl.device.build import LAYOUTS, batched
-from gapsl.fleets.remote import EvaluationInputs, RemoteFleet
+from gapsl.fleets.base import EvaluationInputs
+from gapsl.fleets.remote import RemoteFleet
 from gapsl.models.part import model_bytes
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PROTOCOL
