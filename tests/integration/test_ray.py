@@ -29,6 +29,8 @@ PULL = {"lambda": 0.05, "exclusion": "none"}
 RUNS: dict[str, dict[str, Any]] = {
     "gapsl": {"method": "gapsl", "gapsl": PULL, "norm": "batch", "dropout": 0.2},
     "gapsl, finite": {"method": "gapsl", "gapsl": {**PULL, "penalty": "finite"}},
+    "gapsl, sketches": {"method": "gapsl", "gapsl": PULL, "gradient_rows": "sketch"},
+    "psl, sketches": {"method": "psl", "gradient_rows": "sketch"},
     "sfl": {"method": "sfl", "sfl": {"interval": 3}},
     "epsl": {"method": "epsl"},
     "papsl": {"method": "papsl", "layout": "channels-last"},
