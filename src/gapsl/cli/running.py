@@ -145,7 +145,7 @@ def guarded(function: Function) -> Function:
             conclude(f"there is not enough memory: {SMALLER}", logging.ERROR)
             raise typer.Exit(Unavailable.exit_code) from None
         except KeyboardInterrupt as error:
-            conclude("stopped at once; what goes on goes on from its last checkpoint", logging.INFO)
+            conclude("stopped at once; a run goes on from its last checkpoint", logging.INFO)
             raise typer.Exit(128 + (error.args[0] if error.args else signal.SIGINT)) from None
 
     return wrapped  # type: ignore[return-value]

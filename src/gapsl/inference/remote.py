@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,18 +86,13 @@ class RemoteServerModel(nn.Module):
 
         call = self._predict(framed(wire.FromPredictor(question=question), payload))
         try:
-            for message, outputs in received(wire.ToPredictor, stream_of(call), announced):
+            for message, outputs in received(wire.ToPredictor, iter(call), announced):
                 if outputs is None:
                     raise WireError(message.refusal.reason, message.refusal.message)
                 return outputs
         finally:
             call.cancel()
         raise WireError(wire.STOPPED, "the stream ended without an answer")
-
-
-def stream_of(call: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield what a call brings."""
-    yield from call
 
 
 def output_shape(parts: TrainedParts) -> tuple[int, ...]:
