@@ -66,7 +66,7 @@ def upgrade_result(old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_place(values: Sequence[float | None]) -> dict[int, float]:
-    """Return a list of numbers, one a device, by device id."""
+    """Return a list of numbers, one per device, by device id."""
     return known(dict(enumerate(values)))
 
 

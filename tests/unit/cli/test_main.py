@@ -121,6 +121,16 @@ def test_a_full_disk_is_an_outage_wherever_it_is_met(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "error: No space left on device; make room, and try again\n"
 
 
+def test_a_path_that_may_not_be_used_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    def writing() -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", "runs/a/records.jsonl")
+
+    with pytest.raises(typer.Exit) as ended:
+        guarded(writing)()
+    assert ended.value.exit_code == 2
+    assert "runs/a/records.jsonl: Operation not permitted; check the path" in capsys.readouterr().err
+
+
 def test_no_option_of_a_prediction_is_ignored() -> None:
     ended = CliRunner().invoke(app, ["predict", "run", "image.png", "--certs", "folder"])
     assert ended.exit_code == 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gapsl.common.errors import InputError
-from gapsl.common.files import write_text
+from gapsl.common.files import locked, write_text
 from gapsl.common.tensors import Rounds, digest, place_tensors, read_tensors, said_by, write_tensors
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -113,3 +113,12 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
         place_tensors(tmp_path / "pipe", {"weight": WEIGHT})
     assert (tmp_path / "pipe").is_fifo()
     assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="cannot write to"), locked(tmp_path / "run", "--out", "busy"):
+        pass
+    assert (tmp_path / "precious").read_text() == "mine"
