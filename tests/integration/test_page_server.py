@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,7 @@ def test_only_who_reads_and_calls_this_machine_is_answered(tmp_path: Path) -> No
         for path in (
             "api/runs/7/curves", "api/runs/-1/curves", "api/runs/0/config", "api/runs/x/about", "nothing",
             "static/../server.py", "static/%2e%2e/server.py", "static//etc/passwd", "static/",
+            f"api/runs/{'9' * 5000}/curves", "static/%00", f"static/{'a' * 5000}",
         ):  # fmt: skip
             assert ask(address, path)[0] in (404, 405), path
         for path in (
@@ -134,6 +137,8 @@ def test_only_who_reads_and_calls_this_machine_is_answered(tmp_path: Path) -> No
             "curves?low=nan",
             "curves?low=2&high=1",
             "angles?round=1.5",
+            f"angles?round={10**30}",
+            f"angles?round=-{10**30}",
         ):
             assert ask(address, f"api/runs/0/{path}")[0] == 400, path
 
@@ -160,6 +165,39 @@ def test_a_token_is_asked_for_once_and_then_known_by_a_cookie(tmp_path: Path) ->
         assert ask(address, "api/overview", Cookie=cookie)[0] == 200
         assert ask(address, "api/overview", Cookie=cookie + "x")[0] == 401
         assert ask(address, "api/overview", Cookie="\xff;;=")[0] == 401
+        for other in (
+            'a={"x": "y z"}',
+            "a[0]=1",
+            "a",
+            "=",
+            "expires=Thu, 01 Jan",
+            '"',
+        ):  # of other pages here
+            for header in (f"{other}; {cookie}", f"{cookie}; {other}"):
+                assert ask(address, "api/overview", Cookie=header)[0] == 200, header
+        _, headers, _ = ask(address, "/evil.example?token=a%20secret")
+        assert headers["location"] == "/evil.example", "to this machine, and nowhere else"
+
+
+def test_who_says_nothing_does_not_keep_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PATIENCE", 0.5)
+    run = made_run(tmp_path / "a", rounds=2, devices=2)
+    with served(run) as address, ExitStack() as held:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        for _ in range(launch.CONNECTIONS + 10):
+            silent = held.enter_context(socket.create_connection(("localhost", port)))
+            silent.sendall(b"GET / HT")  # the rest never comes
+        wait_until(lambda: ask(address)[0] == 200, "an answer")
+
+
+def test_settings_that_were_damaged_meanwhile_are_said(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "a", rounds=2, devices=2)
+    with served(run) as address:
+        until_read(address, 2)
+        for text in ("a: [", "", "- 1", "devices: 2"):
+            (run / "config.yaml").write_text(text)
+            status, _, content = ask(address, "api/runs/0/about")
+            assert status == 503 and b"config.yaml" in content, text
 
 
 def test_beyond_this_machine_there_is_always_a_token() -> None:

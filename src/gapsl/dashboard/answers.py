@@ -6,7 +6,6 @@ import json
 import math
 
 import numpy as np
-import yaml
 
 import gapsl
 from gapsl.analysis.looks import looks_of, printed_name
@@ -173,7 +172,7 @@ def about(run: WatchedRun) -> Answer:
     except (OSError, ValueError):
         environment = {}
     text = folder.config_file.read_text(encoding="utf-8", errors="replace")
-    stored = yaml.safe_load(text)
+    stored = folder.settings()
     settings, usual = flat(stored), flat(Config().resolved())
     return {
         "folder": str(folder.path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import secrets
@@ -20,6 +21,8 @@ from gapsl.common.errors import InputError, Unavailable
 
 PORT = 8787
 NEEDED = ("starlette", "uvicorn")
+CONNECTIONS = 200  # at a time
+PATIENCE = 10.0  # seconds for a visitor's first request
 METRICS = "localhost:0"  # where a server tells the page who is connected
 
 
@@ -97,19 +100,32 @@ def serve_page(
     """Serve the page until a signal, or until `until` returns; `begun` is called once the runs are found."""
     check_extra()
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from gapsl.dashboard.server import make_app
     from gapsl.dashboard.watch import Watch
 
+    class Visitor(H11Protocol):
+        """Sent away if it asks nothing, so that it does not hold one of the connections forever."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(PATIENCE, self.give_up)
+
+        def give_up(self) -> None:
+            if self.cycle is None:
+                self.transport.close()
+
     watch = Watch(folders, data_dir=data_dir, expected=expected)
     settings = uvicorn.Config(
         make_app(watch, host=host, token=token, over=lambda: server.should_exit),
+        http=Visitor,
         log_level="critical",
         access_log=False,
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=1,
-        limit_concurrency=200,
+        limit_concurrency=CONNECTIONS,
     )
     server = uvicorn.Server(settings)
 
@@ -153,4 +169,8 @@ def live_page(folder: Path, wanted: bool, tell: Callable[[str], None]) -> Iterat
     finally:
         with suppress(OSError):
             page.send_signal(signal.SIGTERM)
-            page.wait(5)
+            try:
+                page.wait(5)
+            except subprocess.TimeoutExpired:  # it hangs: what was trained is done nevertheless
+                page.kill()
+                page.wait()

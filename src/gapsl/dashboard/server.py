@@ -10,15 +10,15 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -59,11 +59,12 @@ def make_app(watch: Watch, *, host: str, token: str | None, over: Callable[[], b
         return as_json(comparison(watch))
 
     def of_run(request: Request) -> Response:
+        runs = {str(run.number): run for run in watch.runs}
         number, what = request.path_params["number"], request.path_params["what"]
-        if number >= len(watch.runs) or what not in OF_RUN:
+        if number not in runs or what not in OF_RUN:
             raise HTTPException(404)
         try:
-            return as_json(OF_RUN[what](watch.runs[number], **numbers_in(request, what)))
+            return as_json(OF_RUN[what](runs[number], **numbers_in(request, what)))
         except (OSError, InputError) as error:  # its folder is gone, or a file of it damaged meanwhile
             return PlainTextResponse(f"the run's files cannot be read: {error}", 503)
 
@@ -78,7 +79,7 @@ def make_app(watch: Watch, *, host: str, token: str | None, over: Callable[[], b
             Route("/", page),
             Route("/api/overview", overview),
             Route("/api/compare", compare),
-            Route("/api/runs/{number:int}/{what}", of_run),
+            Route("/api/runs/{number}/{what}", of_run),
             Route("/events", events),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
@@ -104,14 +105,14 @@ def numbers_in(request: Request, what: str) -> dict[str, Any]:
     given = request.query_params
     try:
         if what == "angles":
-            return {"round": int(given["round"])} if "round" in given else {}
+            return {"round": int(np.int64(given["round"]))} if "round" in given else {}
         if what == "curves":
             low, high = float(given.get("low", -math.inf)), float(given.get("high", math.inf))
             axis = given.get("axis", "round")
             if axis in AXES and low <= high:
                 return {"axis": axis, "low": low, "high": high}
             raise HTTPException(400)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise HTTPException(400) from None
     return {}
 
@@ -175,11 +176,11 @@ class Guard:
         if self._token is None:
             return None
         cookie = f"gapsl-{(scope.get('server') or ('', 0))[1]}"  # cookies do not tell ports apart
-        if same(cookies_in(headers.get("cookie", "")).get(cookie, ""), self._token):
+        if same(cookie_parser(headers.get("cookie", "")).get(cookie, ""), self._token):
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if same(given, self._token):
-            welcome = RedirectResponse(scope["path"], 303)
+            welcome = RedirectResponse("/" + scope["path"].lstrip("/"), 303)  # two would name a host
             welcome.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return welcome
         return PlainTextResponse(
@@ -201,11 +202,3 @@ class Guard:
 def same(given: str, token: str) -> bool:
     """Compare in a time that tells nothing."""
     return secrets.compare_digest(given.encode(), token.encode())
-
-
-def cookies_in(header: str) -> dict[str, str]:
-    """Return the cookies of a request; none if they cannot be read."""
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-    except CookieError:
-        return {}

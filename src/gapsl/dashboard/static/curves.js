@@ -57,7 +57,7 @@ const CARDS = [
     series: () => [
       thin("devices forward", "collect", "#0072B2"),
       thin("server", "server", "#D55E00"),
-      thin("devices backward", "deliver", "#56B4E9"),
+      thin("devices backward", "deliver", "#56B4E9", SHORT), // on a dark page both are light blue
       thin("moving models", "move", "#CC79A7"),
       thin("evaluating", "evaluate", "#999933"),
     ],
