@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from gapsl.common.errors import InputError
 from gapsl.dashboard.downsample import Numbers, Trace, mean_of
 from gapsl.run.records import Angles, Evaluation, RoundRecord
 
@@ -33,6 +34,7 @@ MEASURES = (
 COUNTS = ("rounds", "led", "kept", "excluded", "skipped", "absent", "restored", "sent", "received")
 CHUNK = 4 << 20
 AT_ONCE = 16  # records between two chances for others to look
+MOST_DEVICES, MOST_ANGLES = 1 << 20, 1 << 13  # devices beyond which a number is damage
 RECENT = 20  # rounds whose pace and throughput count
 
 
@@ -110,13 +112,12 @@ class RecordIndex:
 
     def _take(self, line: bytes) -> bool:
         try:
-            record = RoundRecord.from_line(line)
-        except (ValueError, RecursionError) as error:
+            self.add(RoundRecord.from_line(line), self.offset)
+        except (ValueError, ArithmeticError, RecursionError) as error:
             self.damage = (
                 f"{self.path.name} is damaged in line {self.lines + 1}: {error}; what follows is not shown"
             )
             return False
-        self.add(record, self.offset)
         self.lines += 1
         self.offset, self._last_line = self.offset + len(line), line
         return True
@@ -124,7 +125,11 @@ class RecordIndex:
     def add(self, record: RoundRecord, offset: int) -> None:
         """Take a record in; one that stands for the rounds since the last counts for all of them."""
         rows = self.rounds
-        gap = record.round - int(rows["round"][-1] if rows["round"] else 0)
+        everybody = devices_in(record)
+        before = int(rows["round"][-1]) if rows["round"] else 0
+        gap = record.round - before
+        if gap <= 0:
+            raise InputError(f"round {record.round} comes after round {before}")
         traffic = sum(record.bytes_sent.values()) + sum(record.bytes_received.values())
         spent = sum(seconds for phase, seconds in record.seconds.items() if phase != "evaluate")
         chosen = record.selection
@@ -146,7 +151,7 @@ class RecordIndex:
         append(self.rounds, values)
         if record.evaluation is not None:
             self._evaluated(record.evaluation)
-        self._count(record, gap)
+        self._count(record, gap, everybody)
         to_leader = chosen is not None and bool(chosen.lead_angles)
         angles = chosen.lead_angles if chosen is not None and to_leader else record.scores
         self.traced = self.traced or (
@@ -163,11 +168,10 @@ class RecordIndex:
         own = {name: getattr(found, name) for name in ("round", "epoch", "seconds", *MEASURES)}
         append(self.evaluations, own | {"bytes": traffic})
 
-    def _count(self, record: RoundRecord, gap: int) -> None:
+    def _count(self, record: RoundRecord, gap: int, everybody: int) -> None:
         events, chosen = record.events, record.selection
         restored = [*events.restored_before, *events.restored_between, *events.restored_after]
         present = record.present
-        everybody = max((*record.bytes_sent, *present, *events.absent), default=-1) + 1
         missing = everybody - len(self.devices["sent"])
         if missing > 0:
             self.devices = {name: np.pad(values, (0, missing)) for name, values in self.devices.items()}
@@ -211,11 +215,29 @@ class RecordIndex:
             return None
 
 
+def devices_in(record: RoundRecord) -> int:
+    """Return how many devices there must be for a record to name these; refuse what no run has."""
+    events, chosen, angles = record.events, record.selection, record.angles
+    named = {*record.losses, *record.skipped, *record.bytes_sent, *record.bytes_received, *events.absent}
+    named.update(events.restored_before, events.restored_between, events.restored_after)
+    if chosen is not None:
+        named.update(chosen.leader, chosen.kept, chosen.scores, chosen.lead_angles)
+    if angles is not None:
+        named.update(angles.devices)
+        size = len(angles.devices)
+        pairs = sum(map(len, angles.above))
+        if max(angles.devices, default=0) >= MOST_ANGLES or 2 * pairs != size * (size - 1):
+            raise InputError("its angles are not those of its devices")
+    if named and not 0 <= min(named) <= max(named) < MOST_DEVICES:
+        raise InputError("it names a device that cannot be")
+    return max(named, default=-1) + 1
+
+
 def append(columns: dict[str, array[float]], values: dict[str, float | None]) -> None:
-    """Add a row to columns; what is not there is NaN."""
-    for name, column in columns.items():
-        value = values[name]
-        column.append(math.nan if value is None else value)
+    """Add a row to columns, or nothing at all; what is not there is NaN."""
+    row = [math.nan if value is None else float(value) for value in map(values.__getitem__, columns)]
+    for column, value in zip(columns.values(), row, strict=True):
+        column.append(value)
 
 
 def square(angles: Angles) -> Numbers:

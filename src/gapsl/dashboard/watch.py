@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,9 @@ class WatchedRun:
         self._classes: tuple[str, ...] = ()
         self._stamps: tuple[int, ...] = ()  # when its files were written that are read as a whole
         self._damage: str | None = None
+        self._labels: tuple[tuple[int, ...], tuple[Labels | None, str]] | None = (
+            None  # and when they were read
+        )
         self._read_settings()
 
     @property
@@ -74,10 +76,14 @@ class WatchedRun:
         parent = self.folder.path.parent
         return parent if (parent / PROCESSES).exists() else None
 
-    @cached_property
+    @property
     def labels(self) -> tuple[Labels | None, str]:
-        """Who has how many samples of each class, or why that is not known."""
-        return read_labels(self.folder, self.settings, self._data_dir)
+        """Who has how many samples of each class, or why that is not known; read when that may be new."""
+        files = (self.folder.config_file, self.folder.partition_file, self.folder.fleet_file)
+        now = tuple(map(written, files))
+        if self._labels is None or self._labels[0] != now:
+            self._labels = now, read_labels(self.folder, self.settings, self._data_dir)
+        return self._labels[1]
 
     def names(self) -> list[str]:
         """Return what its devices are called."""
@@ -95,7 +101,7 @@ class WatchedRun:
             if self.full.offset == 0 and self.sketch is None:
                 self._sketch()
             self.full.read_on(seconds)
-        except OSError as error:
+        except Exception as error:  # whatever it is, the other runs are read on
             unreadable = f"its records cannot be read: {error}"
         if self.full.caught_up:
             self.sketch = None
@@ -168,7 +174,7 @@ class Watch:
 
     def look(self, *, expected: bool = True) -> None:
         """Find the runs that are there; those that are not yet may be `expected`."""
-        known = {run.folder.path for run in self.runs}
+        known = {run.folder.path.resolve() for run in self.runs}
         for folder in self.folders:
             try:
                 found = some_runs(inner(folder))
@@ -177,11 +183,12 @@ class Watch:
                     raise
                 continue
             for one in found:
-                if one.path in known:
+                if one.path.resolve() in known:
                     continue
                 try:
                     self.runs.append(WatchedRun(one, len(self.runs), self._data_dir))
                     self.refused.pop(one.path, None)
+                    known.add(one.path.resolve())
                 except (InputError, OSError) as error:
                     self.refused[one.path] = f"{one.path.name}: {error}"
 

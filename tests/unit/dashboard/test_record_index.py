@@ -122,3 +122,39 @@ def test_a_line_is_read_as_its_values_are() -> None:
         assert RoundRecord.from_line(new) == old
     with pytest.raises(InputError, match="round is wrong"):
         RoundRecord.from_line(b'{"schema": 2, "round": "x"}')
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"round": 3},
+        {"round": 10**400},
+        {"losses": {"-1": 1.0}},
+        {"losses": {str(10**12): 1.0}},
+        {"bytes_sent": {"0": 10**400}},
+        {"angles": {"devices": [0, 1, 2], "above": [[1.0], [], []]}},
+        {"angles": {"devices": [-5, 1, 2], "above": [[1.0, 1.0], [1.0], []]}},
+        {"angles": {"devices": [0, 1, 10**5], "above": [[1.0, 1.0], [1.0], []]}},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_run_has_are_damage(tmp_path: Path, others: dict[str, object]) -> None:
+    path = made_run(tmp_path / "a", rounds=3, devices=3) / "records.jsonl"
+    (*_, last) = lines(4, 3, 10)
+    with path.open("a") as file:
+        file.write(json.dumps(json.loads(last) | others) + "\n")
+    found = index_of(path)
+    assert found.damage is not None and "line 4" in found.damage
+    same(found, index_of(made_run(tmp_path / "b", rounds=3, devices=3) / "records.jsonl"))
+
+
+def test_whoever_a_record_names_is_counted(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "a", rounds=3, devices=3) / "records.jsonl"
+    (*_, last) = lines(4, 3, 10)
+    record = json.loads(last)
+    record["selection"]["leader"] = [9]
+    record["angles"] = {"devices": [0, 11], "above": [[1.0], []]}
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    found = index_of(path)
+    assert found.damage is None and found.devices["led"][9] == 1 and len(found.devices["led"]) == 12

@@ -122,3 +122,37 @@ def test_seeds_are_one_group_with_a_band_as_far_as_all_are(tmp_path: Path) -> No
     assert group["band"]["round"] == [10, 20]
     assert group["band"]["device_mean_sd"] == [0, 0]
     assert group["label"] == "GAPSL"
+
+
+def test_a_run_that_is_named_twice_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made_run(tmp_path / "runs" / "a", rounds=3, devices=2)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(path)
+    watch = Watch([path, Path("runs"), Path("runs/a"), Path("link")])
+    watch.read_on()
+    assert len(watch.runs) == 1
+
+
+def test_labels_that_come_later_are_shown(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run", rounds=3, devices=2)
+    (path / "network.yaml").write_text("data: own\n")
+    watch = Watch([path])
+    watch.read_on()
+    (run,) = watch.runs
+    assert devices(run)["labels"] is None
+    said = {"devices": {str(device): {"labels": [4, device]} for device in range(2)}}
+    (path / "fleet.json").write_text(json.dumps(said))
+    watch.read_on()
+    assert devices(run)["labels"] == [[4, 0], [4, 1]]
+
+
+def test_what_nobody_thought_of_ends_the_reading_of_one_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        made_run(tmp_path / name, rounds=3, devices=2)
+    watch = Watch([tmp_path])
+    monkeypatch.setattr(watch.runs[0].full, "read_on", lambda seconds: 1 / 0)
+    watch.read_on()
+    one, other = overview(watch)["runs"]
+    assert "division by zero" in one["trouble"] and other["round"] == 3
