@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,10 @@ from gapsl.network.protocol.framing import TensorSpec, framed, received, seriali
 from gapsl.network.protocol.settings import check_names
 from gapsl.network.tls.credentials import check_address, choose_security, device_credentials
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 30.0  # seconds that a busy or absent server is asked again
+QUIET = 2.0  # of them, before anything is said about it
 PASSING = {wire.TOO_OFTEN, wire.STOPPED, wire.EXPIRED}  # refusals that another attempt may not meet
 
 Outgoing = wire.FromPredictor | memoryview
@@ -51,7 +55,7 @@ class RemoteServerModel(nn.Module):
 
     def forward(self, activations: Tensor) -> Tensor:
         """Return the outputs of the server-side model for a batch."""
-        backoff, begun = Backoff(0.05, 2.0), time.monotonic()
+        backoff, begun, told = Backoff(0.05, 2.0), time.monotonic(), False
         while True:
             try:
                 return self._asked(activations)
@@ -61,8 +65,12 @@ class RemoteServerModel(nn.Module):
                 if error.reason not in PASSING:
                     raise InputError(f"{self.address} refuses this: {error}") from None
                 why = str(error)
-            if time.monotonic() - begun > self._patience:
+            waited = time.monotonic() - begun
+            if waited > self._patience:
                 raise Unavailable(f"no answer from {self.address}: {why}")
+            if waited > QUIET and not told:  # who waits for half a minute wants to know what for
+                told = True
+                log.warning("%s: %s; asking again for up to %.0f s", self.address, why, self._patience)
             backoff.wait()
 
     def _asked(self, activations: Tensor) -> Tensor:

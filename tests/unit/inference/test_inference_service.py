@@ -196,3 +196,13 @@ def test_parts_that_are_missing_and_servers_that_are_not_there_are_said() -> Non
     with pytest.raises(Unavailable, match="no answer from localhost:1"):
         absent(torch.zeros(1, 64))
     assert not isinstance(gapsl.load(run_of("psl"), 1).server, RemoteServerModel)
+
+
+def test_who_waits_for_a_server_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gapsl.inference.remote.QUIET", -1.0)
+    absent = RemoteServerModel(parts_at(run_of("psl"), 1), "localhost:1", "device-0", None, patience=1.0)
+    with pytest.raises(Unavailable):
+        absent(torch.zeros(1, 64))
+    assert [record.message.endswith("asking again for up to 1 s") for record in caplog.records] == [True]
