@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -204,8 +205,7 @@ class Watch:
     def read_all(self) -> None:
         """Read everything that is there."""
         for run in self.runs:
-            run.full.read_on()
-            run.read_on()
+            run.read_on(math.inf)
 
     def start(self) -> None:
         """Read on in the background until `stop`."""

@@ -90,6 +90,8 @@ def test_a_run_that_is_gone_or_unreadable_is_said_and_keeps_nobody_from_the_othe
     one, other = overview(watch)["runs"]
     assert "cannot be read" in one["trouble"]
     assert "is not a result" in other["trouble"] and other["round"] == 5
+    watch.read_all()
+    assert "cannot be read" in overview(watch)["runs"][0]["trouble"], "as a report has it"
     with pytest.raises(InputError, match="no method"):
         Watch([tmp_path / "c"])
 
