@@ -4,11 +4,11 @@ import copy
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from gapsl.data import Batches, make_transform
 from gapsl.device.build import take_partition
+from gapsl.models.device_files import devices_in, read_devices
 from gapsl.run.api import compose
 from gapsl.run.build import prepare
 from gapsl.run.parts import take_model, take_source
@@ -54,7 +54,7 @@ def device_states(training, folder):
     """What every device would store: weights, buffers, optimizer state, batches drawn."""
     folder.mkdir(parents=True, exist_ok=True)
     training.fleet.save(folder, training.state.round)
-    return [load_file(path) for path in sorted(folder.glob("device-*.safetensors"))]
+    return [state for _, state in read_devices(folder, devices_in(folder))]
 
 
 def model_state(state):

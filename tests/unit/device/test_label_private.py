@@ -12,6 +12,7 @@ import gapsl
 from gapsl.common.errors import InputError
 from gapsl.models import CutError
 from gapsl.models.cut import behead
+from gapsl.models.device_files import devices_in, read_devices
 from gapsl.options.losses import HeadLoss
 
 SMALL: dict[str, Any] = {
@@ -57,20 +58,13 @@ def test_the_finite_penalty_asks_kept_devices_once_more() -> None:
 
 def test_heads_learn_and_differ_between_devices(tmp_path: Any) -> None:
     gapsl.train(**SMALL, method="psl", labels="device", out=tmp_path / "run")
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("round-*"))[-1]
     heads = [
         {name: t for name, t in tensors.items() if name.startswith("head.model.")}
-        for part, tensors in stored(tmp_path / "run").items()
-        if part.startswith("device")
+        for _, tensors in read_devices(newest, devices_in(newest))
     ]
     assert len(heads) == 3 and all(heads)
     assert not torch.equal(*(next(iter(head.values())) for head in heads[:2]))
-
-
-def stored(run: Any) -> dict[str, dict[str, torch.Tensor]]:
-    from gapsl.common.tensors import read_tensors
-
-    newest = sorted((run / "checkpoints").glob("round-*"))[-1]
-    return {path.stem: read_tensors(path) for path in newest.glob("*.safetensors")}
 
 
 def test_it_goes_on_from_a_checkpoint_to_the_same_end(tmp_path: Any) -> None:
