@@ -24,15 +24,18 @@ $(VENV)/.ready: pyproject.toml reproduction/pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.ready  ## Train five methods on real digits and compare them (a minute on 2 cores).
-	@echo 'Ten devices, each with a few of the ten digits, train one model that is cut in two: five methods, 200 rounds'
-	@echo 'each, one per core at a time. About a minute on two cores.'
+	@echo 'Ten devices, each with a few of the ten digits, train one model that is cut in'
+	@echo 'two: five methods, 200 rounds each, one per core at a time. About a minute on two'
+	@echo 'cores.'
 	@rm -rf runs/demo
 	$(BIN)/gapsl compare --methods psl,sfl,gapsl,frozen,papsl --dataset digits --devices 10 --partition dirichlet:0.1 \
 	  --rounds 200 --evaluate-every 10 --lr 0.05 --out runs/demo --plots
 	@echo
-	@echo 'What you see: with PSL and GAPSL the client-side models drift apart, and devices fail on classes they do not have'
-	@echo '(mean), although they know their own (local). SFL averages them, which takes a parameter server. papsl gets'
-	@echo 'there without: its devices agree on common probe images. Pictures: runs/demo; what to try next: docs/tutorial.md.'
+	@echo 'What you see: with PSL and GAPSL the client-side models drift apart, and devices'
+	@echo 'fail on classes they do not have (mean), although they know their own (local). SFL'
+	@echo 'averages them, which takes a parameter server. papsl gets there without: its'
+	@echo 'devices agree on common probe images. Pictures: runs/demo; what to try next:'
+	@echo 'docs/tutorial.md.'
 
 demo-network: $(VENV)/.ready  ## The same digits over the network: a server and ten device processes.
 	rm -rf runs/demo-network
