@@ -85,7 +85,7 @@ def test_every_experiment_can_be_planned_and_lines_share_no_cell(scale) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_what_matters_comes_first_and_trials_before_all() -> None:
+def test_what_matters_comes_first_and_trials_before_what_they_decide() -> None:
     order = [(each.cell.line, each.cell.condition) for each in planned(find(["all"]), STANDARD, nothing)]
     assert order[0] == ("central", "alpha 0.1")
     assert order.index(("recommended", "alpha 0.1")) < order.index(("vanilla", "alpha 0.1"))

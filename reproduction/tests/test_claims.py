@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from gapsl_reproduction.plan import Cell
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
+from gapsl_reproduction.report.findings import exclusion
 from gapsl_reproduction.report.frame import IID, SKEWED, Evidence
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
 from gapsl_reproduction.scales import STANDARD
@@ -16,7 +17,7 @@ EVERY = {claim.says: claim for claim in (*PROMISE, *QUESTIONS, *CLAIMS)}
 THREE = STANDARD.with_seeds(3)
 LEVEL = {
     "central": 80, "recommended": 70, "gapsl": 65, "sfl": 60, "frozen": 58, "epsl": 55, "psl": 45,
-    "vanilla": 40,
+    "vanilla": 40, "recommended with clip": 70,
 }  # fmt: skip
 
 
@@ -89,7 +90,23 @@ def test_a_run_that_fails_among_faulty_devices_counts_as_guessing() -> None:
     made = Made(THREE).fill(lambda cell: None if cell.condition == "flip:3" else papers(cell)).evidence()
     claim = judge(EVERY["LGI filters outliers and adversarial noise"], made)
     assert {part.state for part in claim.parts} == {State.SO, State.NOT_SO}, "GAPSL falls further, from 65"
-    kept = judge(next(claim for claim in PROMISE if "Honest" in claim.says), made)
+    kept = judge(next(claim for claim in PROMISE if "honest" in claim.says), made)
     (flipped,) = [part for part in kept.parts if part.text.startswith("flip:3")]
-    assert flipped.state is State.NOT_SO and "+14.1" in flipped.text, "10 of 70, 71 and 72 %"
+    assert flipped.state is State.NOT_SO and "+14" in flipped.text, "10 of 70, 71 and 72 %"
     assert made.values("recommended", "flip:3") == {}, "elsewhere it is left out"
+
+
+def test_faulty_devices_count_on_neither_side_of_what_honest_ones_keep() -> None:
+    """Made-up devices differ in accuracy: kept is 100 % only where the same ones are compared."""
+    made = Made(THREE).fill(lambda cell: 60.0).evidence()
+    (claim,) = [claim for claim in PROMISE if "honest" in claim.says]
+    parts = judge(claim, made).parts
+    assert parts and all("+100.0 (+100.0 to +100.0; 3 seeds)" in part.text for part in parts)
+
+
+def test_what_excluding_devices_costs_is_told_against_psl_with_as_little() -> None:
+    found = exclusion(evidence())
+    assert any("equal samples" in sentence and "+20.0" in sentence for sentence in found)
+    assert any("three tenths as long" in sentence for sentence in found)
+    assert any("faulty" in sentence and "flip:3" in sentence for sentence in found)
+    assert exclusion(Evidence(STANDARD, lambda key: None)) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -116,16 +116,12 @@ def _fill(cell: Cell, condition: Condition, priority: int, scale: Scale, results
 
 
 def wanted(experiments: Iterable[Experiment], scale: Scale, results: Results) -> Wanted:
-    """Return the runs that experiments want: trials first, then what matters most, seed by seed."""
-    every = planned(experiments, scale, results)
-    runs = {run.key: run for run in _all_trials(every, scale)}
-    runs |= {each.run.key: each.run for each in every if each.settled}
-    waiting = {each.run.key: each.run for each in every if not each.settled and each.run.key not in runs}
-    return Wanted(list(runs.values()), list(waiting.values()))
-
-
-def _all_trials(every: Iterable[Planned], scale: Scale) -> Iterator[RunSpec]:
-    """Yield the trials that these depend on, in their order."""
-    for each in every:
+    """Return the runs that experiments want: what matters most, each after its trials, seed by seed."""
+    runs: dict[str, RunSpec] = {}
+    open_: dict[str, RunSpec] = {}
+    for each in planned(experiments, scale, results):
         if each.chosen is not None:
-            yield from trials(scale.workloads[each.workload], each.cell.line).values()
+            tried = trials(scale.workloads[each.workload], each.cell.line)
+            runs |= {run.key: run for run in tried.values() if run.key not in runs}
+        (runs if each.settled else open_).setdefault(each.run.key, each.run)
+    return Wanted(list(runs.values()), [run for key, run in open_.items() if key not in runs])

@@ -179,6 +179,17 @@ QUARTER: Settings = {"warmup": 35}
 AS_GIVEN: Settings = {"schedule": "constant", "warmup": 0, "weight_decay": 0.0}
 
 
+# The share of devices that GAPSL keeps in most rounds: what PSL is held to beside it.
+KEPT = 0.3
+PAPERS: Settings = {
+    "reduction": "sum",
+    "device_gradient": "follow",
+    "device_optimizer": {**AS_GIVEN, "lr": 0.005},
+    "server_optimizer": {**AS_GIVEN, "lr": 0.01},
+    "sfl": {"interval": None},  # one epoch
+}
+
+
 def length(rounds: int) -> Settings:
     """Return settings of training for so many rounds."""
     return {"rounds": rounds, "evaluate_every": rounds // 10}
@@ -224,18 +235,12 @@ STANDARD = Scale(
     groups={
         "iid": IID,
         "skewed": SKEWED,
-        "paper": {
-            "the paper's rates": Condition(
-                {
-                    "reduction": "sum",
-                    "device_gradient": "follow",
-                    "device_optimizer": {**AS_GIVEN, "lr": 0.005},
-                    "server_optimizer": {**AS_GIVEN, "lr": 0.01},
-                    "sfl": {"interval": None},  # one epoch
-                },
-                tuned=False,
-            )
-        },
+        "paper": conditions({"the paper's rates": PAPERS}, tuned=False),
+        "step": conditions(
+            {"three tenths of the step": merge(PAPERS, {"server_optimizer": {"lr": KEPT * 0.01}})},
+            tuned=False,
+        ),
+        "samples": conditions({"three tenths of the rounds": length(round(KEPT * ROUNDS))}),
         "longer": conditions({"twice as long": length(2 * ROUNDS)}),
         "alpha": alphas(0.9, 0.3),
         # As many passes over the data as with 10 devices: the paper counts epochs.

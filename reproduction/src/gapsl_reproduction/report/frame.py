@@ -25,6 +25,8 @@ SKEWED = "alpha 0.1"  # what the paper calls non-IID
 IID = "iid"
 PAPER_RATES = "the paper's rates"
 LONGER = "twice as long"
+FEWER_SAMPLES = "three tenths of the rounds"
+SHORTER_STEP = "three tenths of the step"
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ABLATIONS = {"non-lgi": "Non-LGI", "rand-lgi": "Rand-LGI", "non-gda": "Non-GDA", "rand-gda": "Rand-GDA"}
 

@@ -16,7 +16,7 @@ from gapsl_reproduction.catalogue import EXPERIMENTS
 from gapsl_reproduction.report.appendix import appendix
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
-from gapsl_reproduction.report.findings import costs, entry, findings
+from gapsl_reproduction.report.findings import costs, entry, exclusion, findings
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
 from gapsl_reproduction.report.numbers import bullets, paragraphs, spread, table
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
@@ -84,7 +84,11 @@ def page(evidence: Evidence, pictures: Mapping[str, str], beside: str, oracles: 
         entry(evidence),
         accuracy_table(evidence),
         shown.get("methods", ""),
-        *(["## GAPSL, understood", shown["gapsl"], checked] if "gapsl" in shown else []),
+        *(
+            ["## GAPSL, understood", shown["gapsl"], bullets(exclusion(evidence)), checked]
+            if "gapsl" in shown
+            else []
+        ),
         verdicts(evidence, beside) if evidence.count else "",
         costs(evidence, ORDER),
         not_run(evidence),
