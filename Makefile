@@ -67,6 +67,7 @@ docs: $(VENV)/.ready  ## Build the documentation as a site: docs/_build/index.ht
 
 benchmark: $(VENV)/.ready  ## Measure a round, cores and a thousand devices against bare torch; run it alone.
 	$(BIN)/python benchmarks/round.py
+	$(BIN)/python benchmarks/round.py --batch-size 16 --repeat 25
 	$(BIN)/python benchmarks/scale.py --ray
 	$(BIN)/python benchmarks/growth.py
 

@@ -39,8 +39,9 @@ class Liar:
         name: str,
         lies: Mapping[int, Lie] | None = None,
         at_head: Mapping[int, HeadLie] | None = None,
+        seconds: Mapping[int, float] | None = None,
     ) -> None:
-        self._port, self._name = port, name
+        self._port, self._name, self._seconds = port, name, seconds or {}
         self._lies, self._at_head = lies or {}, at_head or {}
         self._words: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._round = 0
@@ -106,6 +107,7 @@ class Liar:
             activations, labels = self._lies[asked.round](activations, labels)
         header, payload = describe(activations, self._welcome.activations, self._welcome.compression)
         sent = wire.Upload(round=asked.round, turn=asked.turn, activations=header, labels=labels.tolist())
+        sent.forward_seconds = sent.backward_seconds = self._seconds.get(asked.round, 0.0)
         return framed(wire.FromDevice(upload=sent), payload)
 
     def _scored(self, asked: wire.Evaluate) -> Iterable[wire.FromDevice | memoryview]:

@@ -251,12 +251,15 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+CLOCKED = ("seconds", "device_seconds")
+
+
 def timeless(value: Any) -> Any:
     """Return a value as JSON has it, without what a clock said."""
     if isinstance(value, RoundRecord | RunResult):
         return timeless(value.to_dict())
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+        return {key: timeless(item) for key, item in value.items() if key not in CLOCKED}
     if isinstance(value, list):
         return [timeless(item) for item in value]
     return value

@@ -18,7 +18,7 @@ from gapsl.run.records import Evaluation, FinalEvaluation, RunResult
 from gapsl.run.served_run import served_settings
 
 # What takes how long differs, and where no parameter server is nobody may see client-side models.
-OTHERWISE = ("seconds", "merged")
+OTHERWISE = ("seconds", "device_seconds", "merged")
 
 METHODS_AND_SETTINGS: dict[str, dict[str, Any]] = {
     "psl": {},

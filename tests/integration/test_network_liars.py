@@ -104,6 +104,19 @@ def test_lies_about_the_loss_are_named_where_labels_are_on_the_device(tmp_path: 
     assert "negative" in named[2] and "loss is 1e+09" in named[3] and "length" in named[4]
 
 
+def test_how_long_devices_take_is_recorded_and_lies_about_it_are_not(tmp_path: Path) -> None:
+    lies = {1: float("nan"), 2: float("inf"), 3: -1.0, 4: 1e30, 5: -float("inf")}
+    _, records, _ = served_with(tmp_path, {"method": "psl", "rounds": 5}, seconds=lies)
+    for record in records:
+        spent = record.device_seconds
+        assert set(spent) == {"forward", "backward", "server", "waiting"}
+        assert all(set(own) == {0, 1, 2, LIAR} for own in spent.values())
+        assert spent["forward"][LIAR] == spent["backward"][LIAR] == 0
+        assert min(spent["forward"][device] for device in range(3)) > 0
+        assert all((spent["backward"][device] > 0) == (record.round > 1) for device in range(3))
+        assert min(spent["server"].values()) > 0 and min(spent["waiting"].values()) >= 0
+
+
 @pytest.mark.parametrize("robust", ["clip", "median", "trimmed"])
 def test_a_robust_step_is_the_same_over_the_network(robust: str, tmp_path: Path) -> None:
     config = compose(words={**FLEET, "method": "gapsl", "robust": robust, "rounds": 4, "faults": "scale:1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,23 @@ def test_a_thousand_devices_are_a_few_rows_that_scroll(tmp_path: Path, opened: O
         page.wait_for_selector("h2:has-text('Device 77')")
         page.keyboard.press("ArrowDown")
         page.wait_for_selector("h2:has-text('Device 177')")
+
+
+def test_how_long_a_device_takes_is_seen_and_who_is_slow(tmp_path: Path, opened: Open) -> None:
+    run = made_run(tmp_path / "a", rounds=3, devices=4)
+    spent = {"forward": {0: 0.1, 1: 0.1, 2: 0.1, 3: 0.2}, "backward": dict.fromkeys(range(4), 0.2),
+             "server": dict.fromkeys(range(4), 0.1), "waiting": {0: 0, 1: 0, 2: 0, 3: 9}}  # fmt: skip
+    made = [json.loads(line) | {"device_seconds": spent} for line in lines(3, 4, 10)]
+    (run / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in made))
+    with served(run) as address:
+        page = opened(f"{address}#view=devices")
+        page.wait_for_selector(".viewport .device-row")
+        assert page.locator(".time").all_inner_texts() == ["400 ms", "400 ms", "400 ms", "9.5 s"]
+        assert page.locator(".time.slow").all_inner_texts() == ["9.5 s"]
+        page.click("role=button[name='time per round']")
+        page.click(".viewport .device-row >> nth=0")
+        page.wait_for_selector("h2:has-text('Device 3')")
+        assert re.search(r"9\.5 s: more than 2 .*device 400 ms.*waiting 9 s", page.inner_text(".detail"))
 
 
 def test_a_comparison_is_drawn_with_its_table_and_differences(opened: Open) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import records_of
 
 import gapsl
 from gapsl.common.errors import InputError, Unavailable
@@ -58,10 +61,13 @@ def cluster() -> Iterator[str]:
 
 @pytest.mark.slow  # a cluster takes long to begin
 @pytest.mark.timeout(600)
-def test_two_nodes_train_the_weights_of_one_process(cluster: str) -> None:
+def test_two_nodes_train_the_weights_of_one_process(cluster: str, tmp_path: Path) -> None:
     words = RUNS["gapsl"]
-    spread = trained(**words, fleet="ray", ray_address=cluster)
+    spread = trained(**words, fleet="ray", ray_address=cluster, out=tmp_path)
     assert spread.final.weights_sha256 == trained(**words).final.weights_sha256
+    spent = records_of(tmp_path)[-1].device_seconds
+    assert set(spent) == {"forward", "server", "backward"}
+    assert all(set(own) == {0, 1, 2, 3} for own in spent.values())
 
 
 @pytest.mark.slow
@@ -73,6 +79,82 @@ def test_every_method_trains_the_weights_of_one_process(cluster: str, name: str)
     assert spread.final.weights_sha256 == alone.final.weights_sha256
     for measure in ("device_accuracy", "ensemble", "merged", "test_loss", "drift"):
         assert getattr(spread.final, measure) == getattr(alone.final, measure), measure
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", ["psl", "gapsl", "papsl"])
+def test_what_travels_does_not_grow_with_the_batch(
+    cluster: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    travelled: list[int] = []
+    call, get = RayFleet._call, RayFleet._get
+
+    def noted_call(self: RayFleet, link: Any, name: str, *arguments: Any) -> None:
+        sent = [one for one in arguments if not isinstance(one, ray.ObjectRef)]  # but the server's weights
+        travelled.append(len(pickle.dumps(sent)))
+        call(self, link, name, *arguments)
+
+    def noted_get(self: RayFleet, link: Any) -> Any:
+        found = get(self, link)
+        travelled.append(len(pickle.dumps(found)))
+        return found
+
+    monkeypatch.setattr(RayFleet, "_call", noted_call)
+    monkeypatch.setattr(RayFleet, "_get", noted_get)
+    words = {"method": method, "partition": "iid", "fleet": "ray", "ray_address": cluster, "processes": 2}
+    totals = []
+    for batch in (4, 24):
+        travelled.clear()
+        trained(**words, batch_size=batch)
+        totals.append(sum(travelled))
+    per_device = (totals[1] - totals[0]) / (QUICK["devices"] * QUICK["rounds"])
+    assert per_device < 48  # bytes in a round, by larger numbers in messages; labels alone would take 160
+
+
+SCRIPT = """
+import multiprocessing  # before torch: the script is then a module that pickle looks into first
+import sys
+
+import torch
+from torch import nn
+
+import gapsl
+
+
+class Scaled(nn.Module):
+    order = torch.contiguous_format
+
+    def forward(self, x):
+        return 0.5 * x.contiguous(memory_format=self.order)
+
+
+class Smooth:
+    def __call__(self, logits, labels, device):
+        return nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+def trained(**words):
+    torch.manual_seed(0)
+    layers = [nn.Flatten(), nn.Linear(64, 16), Scaled(), nn.ReLU(), nn.Linear(16, 10)]
+    result = gapsl.train(
+        model=nn.Sequential(*layers), cut=3, loss=Smooth(), dataset="digits", devices=2, batch_size=8,
+        rounds=2, train_samples=60, test_samples=20, **words
+    )
+    return result.final.weights_sha256
+
+
+assert trained(fleet="ray", ray_address=sys.argv[1], processes=2) == trained()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_script_with_a_model_and_a_loss_of_its_own_trains_on_actors(cluster: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ended = subprocess.run([sys.executable, script, cluster], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 class Killer(Observer):

@@ -12,8 +12,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from gapsl.analysis.comparison_folder import lay_out, runs_in
 from gapsl.analysis.formats import Table
 from gapsl.analysis.progress import Display, RunProgress
@@ -28,7 +26,7 @@ from gapsl.data.sources import SOURCES
 from gapsl.methods.base import Strategy
 from gapsl.methods.registry import METHODS, register_method
 from gapsl.methods.server_model import Loss, cross_entropy
-from gapsl.models import MODELS, Split
+from gapsl.models import MODELS, GivenModel
 from gapsl.run.api import compose, resume
 from gapsl.run.build import prepare
 from gapsl.run.config import Config, flat, make_config, merge, presets
@@ -78,7 +76,7 @@ def compare(
     methods: Sequence[str | type[Strategy]],
     *,
     seeds: Iterable[int] = (0,),
-    model: str | nn.Module | Split | None = None,
+    model: str | GivenModel | None = None,
     dataset: str | GivenData | None = None,
     config: Config | str | Path | None = None,
     preset: str | None = None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from gapsl.analysis.workers import Job
 from gapsl.common.errors import InputError
 from gapsl.common.files import unwritable, write_json
+from gapsl.common.reading import read_bytes
 from gapsl.network.processes import PROCESSES
 from gapsl.run.config import Config, differing, preset, presets, sections
 from gapsl.run.folder import RunFolder
@@ -77,7 +78,7 @@ def runs_in(out: Path, *, complete: bool = True) -> list[RunFolder]:
         return [RunFolder(out)]
     found = {path.parent.name: RunFolder(path.parent) for path in sorted(out.glob("*/config.yaml"))}
     try:
-        order = json.loads((out / ORDER).read_text(encoding="utf-8"))
+        order = json.loads(read_bytes(out / ORDER))
     except (OSError, ValueError):
         order = []
     missing = [name for name in order if name not in found]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gapsl.analysis.runs import OWN_DATA
 from gapsl.common.errors import InputError
+from gapsl.common.reading import read_bytes
 from gapsl.data import load_partition, load_source
 from gapsl.device.build import limited
 from gapsl.run.folder import RunFolder
@@ -65,7 +66,7 @@ def read_labels(
 def declared_labels(folder: RunFolder, settings: Mapping[str, Any]) -> tuple[Labels | None, str]:
     """Return what devices with data of their own said of their labels, or None and why it is not known."""
     try:
-        devices = json.loads(folder.fleet_file.read_text(encoding="utf-8"))["devices"]
+        devices = json.loads(read_bytes(folder.fleet_file))["devices"]
         counts = np.array([devices[device]["labels"] for device in sorted(devices, key=int)], np.int64)
     except (OSError, ValueError, KeyError, TypeError):
         return None, "the devices have not said which they have"

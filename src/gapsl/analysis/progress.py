@@ -182,19 +182,15 @@ class RunProgress(Observer):
         self._display, self._name = display, name
 
     def started(self, run: Started) -> None:
-        """Add the run."""
         self._display.start(self._name, run.first_round, run.total_rounds)
 
     def round(self, record: RoundRecord) -> None:
-        """Show the round."""
         self._display.advance(self._name, Step.of(record))
 
     def evaluating(self, done: int, devices: int) -> None:
-        """Show the evaluation."""
         self._display.evaluating(self._name, done, devices)
 
     def warned(self, message: str) -> None:
-        """Print the warning."""
         self._display.warn(self._name, message)
 
 

@@ -45,15 +45,12 @@ class Reporter(Observer):
             self._broken = True
 
     def started(self, run: Started) -> None:
-        """Say where the run begins."""
         self.send("start", run.first_round, run.total_rounds)
 
     def round(self, record: RoundRecord) -> None:
-        """Say how the round went."""
         self.send("round", *Step.of(record))
 
     def warned(self, message: str) -> None:
-        """Pass a warning on."""
         self.send("warning", message)
 
 

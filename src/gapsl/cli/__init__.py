@@ -1,4 +1,7 @@
-"""The command line: one thin file per subcommand."""
+"""The command line: one thin file per subcommand, which parses, calls the API and prints.
+
+`main` finds them by name and loads the one that is called. What users of Python want, too, lives below.
+"""
 
 import os
 

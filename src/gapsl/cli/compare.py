@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
@@ -14,7 +14,7 @@ from gapsl.analysis.plots import figure
 from gapsl.analysis.progress import Display
 from gapsl.cli import running
 from gapsl.cli.running import complain, output, say
-from gapsl.cli.settings import chosen_settings
+from gapsl.cli.settings import RunOptions, chosen_settings, with_run_options
 from gapsl.cli.show import show
 from gapsl.common.errors import InputError
 from gapsl.common.interrupt import Interrupt
@@ -26,6 +26,7 @@ EPILOG = (
 )
 
 
+@with_run_options
 def compare(
     out: Annotated[Path, typer.Option(help="Folder for all runs; each gets its own inside.")],
     methods: Annotated[
@@ -35,35 +36,12 @@ def compare(
     workers: running.Workers = None,
     plots: running.Plots = False,
     plot_format: running.PlotFormat = "png",
-    dataset: running.Dataset = None,
-    data_dir: running.DataDir = None,
-    model: running.Model = None,
-    cut: running.Cut = None,
-    devices: running.Devices = None,
-    partition: running.PartitionSpec = None,
-    participation: running.Participation = None,
-    rounds: running.Rounds = None,
-    epochs: running.Epochs = None,
-    batch_size: running.BatchSize = None,
-    lr: running.Rate = None,
-    validation: running.Validation = None,
-    evaluate_every: running.EvaluateEvery = None,
-    checkpoint_every: running.CheckpointEvery = None,
-    device: running.Device = None,
-    processes: running.Processes = None,
-    fleet: running.FleetKind = None,
-    ray_address: running.RayAddress = None,
-    pretrained: running.Pretrained = None,
-    tensorboard: running.TensorBoard = None,
-    config: running.ConfigFile = None,
-    preset: running.Preset = None,
-    set_: running.Assignments = None,
-    plugin: running.Plugins = None,
     dashboard: running.LivePage = False,
     quiet: running.Quiet = False,
+    **settings: Unpack[RunOptions],
 ) -> None:
     """Train methods side by side, the same data, order and start for all, and print one table."""
-    chosen = chosen_settings(**locals())
+    chosen = chosen_settings(settings)
     if plots:
         figure(1, 1)  # says now, and not after all training, if there is nothing to draw with
     with live_page(out, dashboard, say), Interrupt(running.asked_to_stop) as interrupt:

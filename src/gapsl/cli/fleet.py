@@ -19,9 +19,10 @@ from gapsl.common.errors import InputError
 from gapsl.dashboard.launch import METRICS, address_of, can_measure, check_extra, listen
 from gapsl.methods.registry import METHODS
 from gapsl.network.processes import PARAMETERS, SERVER, Processes
-from gapsl.run.config import merge, parse_assignment
+from gapsl.network.protocol.settings import Network
+from gapsl.run.config import Config, merge, parse_assignment
 from gapsl.run.folder import RunFolder
-from gapsl.run.served_run import served_settings
+from gapsl.run.served_run import check_served, served_settings, settled
 from gapsl.run.status import status as status_of
 
 app = typer.Typer(
@@ -58,13 +59,19 @@ def up(
         raise InputError(f"{out} has a run in it, and no fleet; choose another folder with --out")
     if dashboard:
         check_extra()
+    numbers = given(devices=devices, rounds=rounds).items()
+    words = [*(f"{name}={value}" for name, value in numbers), *(set_ or [])]
+    # Before anything is started, or written: what is wrong with them is then the only thing that is.
+    chosen, network = served_settings(config, preset, merge(*map(parse_assignment, words)), run)
+    check_served(chosen, settled(chosen, with_helpers(chosen, network)))
+    settings = [*(["--config", str(config)] if config is not None else [])]
+    settings += [*(["--preset", preset] if preset is not None else [])]
+    settings += [f"--set={text}" for text in words]
     said = processes.log_size(SERVER)
     with processes.locked():
         metrics = ["--metrics", METRICS] if dashboard and can_measure() else []
-        numbers = given(devices=devices, rounds=rounds).items()
-        words = [*(f"{name}={value}" for name, value in numbers), *(set_ or [])]
         joining = ["--fresh"] if fresh else []
-        if not bring_up(processes, out, config, preset, words, data_dir, metrics, joining):
+        if not bring_up(processes, out, chosen, network, settings, data_dir, metrics, joining):
             return
         if dashboard:
             show_page(processes, out)
@@ -80,19 +87,25 @@ def up(
         raise InputError(f"the server has stopped; its log is {processes.logs / SERVER}.log")
 
 
+def with_helpers(chosen: Config, network: Network) -> Network:
+    """Return the network with the parameter server that will be started, if the method needs one."""
+    if network.parameter_server or not METHODS[chosen.method].moves_client_models:
+        return network
+    return network.model_copy(update={"parameter_server": "localhost:0"})
+
+
 def bring_up(
     processes: Processes,
     out: Path,
-    config: Path | None,
-    preset: str | None,
-    words: list[str],
+    chosen: Config,
+    network: Network,
+    settings: list[str],
     data_dir: str | None,
     serving: list[str],
     joining: list[str],
 ) -> bool:
     """Start whoever does not run; False: the run is finished, and there is nothing to start."""
     run = out / "run"
-    chosen, network = served_settings(config, preset, merge(*map(parse_assignment, words)), run)
     done = RunFolder(run).result() if RunFolder(run).config_file.exists() else None
     if done is not None and (chosen.extended_to or 0) <= done.rounds:
         say(f"the run in {run} is finished; for another one choose another --out")
@@ -101,9 +114,6 @@ def bring_up(
             again = f"gapsl fleet down --out {shlex.quote(str(out))}"
             say(f"{', '.join(processes.running())} still run; stop them with: {again}")
         return False
-    settings = [*(["--config", str(config)] if config is not None else [])]
-    settings += [*(["--preset", preset] if preset is not None else [])]
-    settings += [f"--set={text}" for text in words]
     names = network.device_names(chosen.devices)
     data = ["--data-dir", data_dir] if data_dir is not None else []
     helpers = [PARAMETERS] if METHODS[chosen.method].moves_client_models else []
@@ -116,17 +126,15 @@ def bring_up(
         if helpers:
             state = out / "parameters"
             command = ["parameter-server", "--names", ",".join(names), "--state", str(state)]
-            settings += [
-                "--parameter-server",
-                processes.serve(PARAMETERS, command, state / "address", there=SERVER in there),
-            ]
+            place = processes.serve(PARAMETERS, command, state / "address", there=SERVER in there)
+            settings = [*settings, "--parameter-server", place]
         command = ["serve", "--out", str(run), *settings, *serving, *data]
         calling = any(name in there for name in names)
-        address = processes.serve(SERVER, command, run / "address", there=calling)
+        address = processes.serve(SERVER, command, RunFolder(run).address_file, there=calling)
         for name in names:
             if name in missing:
-                place = ["--server", address, "--name", name, "--state", str(out / "state")]
-                processes.start(name, ["join", *place, *joining, *data])
+                calls = ["--server", address, "--name", name, "--state", str(out / "state")]
+                processes.start(name, ["join", *calls, *joining, *data])
     except BaseException:
         processes.stop(processes.started)
         raise

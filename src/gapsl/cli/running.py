@@ -33,39 +33,26 @@ output = Terminal(emoji=False)  # "dirichlet:-1:" is not a thumb
 errors = Terminal(stderr=True, emoji=False)
 
 # Of a path that somebody named, wherever it is looked at first.
-UNUSABLE_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM)
+UNUSABLE_PATH = (
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EACCES,
+    errno.EPERM,
+)
 
 NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # in what torch raises
 SMALLER = "end other programs, or choose a smaller model, width, input, batch_size or number of devices"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-Dataset = Annotated[str | None, typer.Option(help="digits, fashion-mnist, cifar10, cifar100 or folder:PATH.")]
 DataDir = Annotated[
     str | None, typer.Option(help="Where data files are, and are downloaded to. Also: $GAPSL_DATA.")
 ]
-Model = Annotated[
-    str | None, typer.Option(help="small, mlp, vgg16, vit-base, vit-small, vit-tiny, vit-micro.")
-]
-Cut = Annotated[str | None, typer.Option(help="Where to cut the model: a number or a layer's name.")]
 Devices = Annotated[int | None, typer.Option(help="Number of devices.")]
-PartitionSpec = Annotated[
-    str | None,
-    typer.Option(
-        help="Who has what: iid, dirichlet:ALPHA, shards:K, unequal:ALPHA or file:PATH, "
-        "optionally with +noise:X, +colour:X or +rotation:DEGREES."
-    ),
-]
-Participation = Annotated[float | None, typer.Option(help="Share of the devices in each round.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds to train.")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs to train, instead of --rounds.")]
-BatchSize = Annotated[int | None, typer.Option(help="Samples a device contributes to a round.")]
-Rate = Annotated[
-    float | None, typer.Option("--lr", help="Learning rate of devices and server; --set tells them apart.")
-]
-Validation = Annotated[float | None, typer.Option(help="Share of the training data held out.")]
-EvaluateEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations; default: an epoch.")]
-CheckpointEvery = Annotated[int | None, typer.Option(help="Rounds between checkpoints; default: 20.")]
 Processes = Annotated[
     str | None,
     typer.Option(help="Processes that compute devices side by side; auto: one per core."),
@@ -78,8 +65,6 @@ RayAddress = Annotated[
     typer.Option("--address", help="A Ray cluster: HOST:PORT or auto; default: one is started here."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or mps.")]
-Pretrained = Annotated[str | None, typer.Option(help="Weights to start from: a run, an export, or a file.")]
-TensorBoard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard events.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
 Preset = Annotated[
     str | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
@@ -11,7 +11,7 @@ import gapsl
 from gapsl.analysis.progress import Display, RunProgress
 from gapsl.cli import running
 from gapsl.cli.running import output, say
-from gapsl.cli.settings import chosen_settings
+from gapsl.cli.settings import RunOptions, chosen_settings, with_run_options
 from gapsl.cli.show import print_results
 from gapsl.common.interrupt import Interrupt
 from gapsl.dashboard.launch import live_page
@@ -24,42 +24,20 @@ EPILOG = (
 )
 
 
+@with_run_options
 def train(
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the run's files; default: runs/DATASET-METHOD-seedN."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="The method; `gapsl methods` lists them.")] = None,
-    dataset: running.Dataset = None,
-    data_dir: running.DataDir = None,
-    model: running.Model = None,
-    cut: running.Cut = None,
-    devices: running.Devices = None,
-    partition: running.PartitionSpec = None,
-    participation: running.Participation = None,
-    rounds: running.Rounds = None,
-    epochs: running.Epochs = None,
-    batch_size: running.BatchSize = None,
-    lr: running.Rate = None,
     seed: Annotated[int | None, typer.Option(help="Every random choice follows from it.")] = None,
-    validation: running.Validation = None,
-    evaluate_every: running.EvaluateEvery = None,
-    checkpoint_every: running.CheckpointEvery = None,
-    device: running.Device = None,
-    processes: running.Processes = None,
-    fleet: running.FleetKind = None,
-    ray_address: running.RayAddress = None,
-    pretrained: running.Pretrained = None,
-    tensorboard: running.TensorBoard = None,
-    config: running.ConfigFile = None,
-    preset: running.Preset = None,
-    set_: running.Assignments = None,
-    plugin: running.Plugins = None,
     dashboard: running.LivePage = False,
     quiet: running.Quiet = False,
+    **settings: Unpack[RunOptions],
 ) -> None:
     """Train one method; Ctrl-C stops after the round, and `gapsl resume` goes on."""
-    chosen = chosen_settings(**locals())
+    chosen = chosen_settings(settings, method=method, seed=seed)
     if out is None:
         method_name = METHODS.canonical(chosen.method).replace("/", "-")
         out = Path("runs") / f"{chosen.dataset.replace('/', '-')}-{method_name}-seed{chosen.seed}"

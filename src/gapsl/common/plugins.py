@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import SMALL, read_bytes
 
 VARIABLE = "GAPSL_PLUGINS"  # what was named here, for the processes that this one starts
 
@@ -73,6 +74,7 @@ def _load_file(path: Path) -> ModuleType:
         return loaded
     if not path.is_file():
         raise InputError(f"there is no plugin file {path}")
+    read_bytes(path, SMALL)  # raises, where Python would try to read any amount
     spec = importlib.util.spec_from_file_location(module, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no plugin: a file of Python code ends in .py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -23,6 +24,13 @@ WANTED = {
     "literal_error": "give {expected}",
     "missing": "it is missing",
 }
+
+
+def brief(value: Any) -> str:
+    """Return a value as an error message shows it: of YAML whose aliases stand for billions of it, a few."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxlong, short.maxother = 2, 200, 50, 200
+    return short.repr(value)
 
 
 def in_words(mistake: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -106,7 +108,7 @@ def read_tensors(
 ) -> dict[str, Tensor]:
     """Read tensors; `checked`: the file must have their digest, which `place_tensors` was given."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with opened(path) as file:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             expected = (file.metadata() or {}).get(DIGEST)
     except CANNOT_STORE as error:
@@ -116,10 +118,17 @@ def read_tensors(
     return found if where is None else {name: tensor.to(where) for name, tensor in found.items()}
 
 
+def opened(path: Path) -> Any:
+    """Return a file of tensors; a pipe, which nobody may ever write to, is none."""
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+    return safe_open(path, framework="pt")
+
+
 def said_by(path: Path) -> dict[str, str]:
     """Return what a file says of itself, nothing if it cannot be read."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with opened(path) as file:
             return dict(file.metadata() or {})
     except CANNOT_STORE:
         return {}

@@ -10,6 +10,7 @@ import numpy as np
 import gapsl
 from gapsl.analysis.looks import looks_of, printed_name
 from gapsl.common.files import plain
+from gapsl.common.reading import read_bytes, read_text
 from gapsl.dashboard.downsample import (
     NO_ANGLE,
     Answer,
@@ -106,6 +107,7 @@ def devices(run: WatchedRun) -> Answer:
         count, last, newest = len(names), index.last, run.final or index.evaluation
         found: Answer = {name: padded(values, count) for name, values in index.devices.items()}
         trace = np.degrees(index.trace.means())
+        seconds = index.device_seconds(count)
         found |= {"traced": index.traced, "chooses": index.chooses}
         if last is not None:
             found["loss"] = [last.losses.get(device) for device in range(count)]
@@ -120,6 +122,7 @@ def devices(run: WatchedRun) -> Answer:
         "total": total,
         "estimated": run.reading is not None,
         "trace": [numbers(row, 1) for row in trace],
+        "seconds": {phase: numbers(means) for phase, means in seconds.items()},
         "labels": labels.counts.tolist() if labels is not None else None,
         "classes": list(labels.classes) if labels is not None else [],
         "unlabelled": unknown,
@@ -168,10 +171,10 @@ def about(run: WatchedRun) -> Answer:
     """Return a run's settings and environment, and how to do it again."""
     folder = run.folder
     try:
-        environment = json.loads(folder.environment_file.read_text(encoding="utf-8"))
+        environment = json.loads(read_bytes(folder.environment_file))
     except (OSError, ValueError):
         environment = {}
-    text = folder.config_file.read_text(encoding="utf-8", errors="replace")
+    text = read_text(folder.config_file, errors="replace")
     stored = folder.settings()
     settings, usual = flat(stored), flat(Config().resolved())
     return {

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 from gapsl.common.errors import InputError, Unavailable
+from gapsl.common.reading import SMALL, read_bytes, read_end, read_text
 from gapsl.dashboard.downsample import Answer, padded
 from gapsl.dashboard.watch import WatchedRun
-from gapsl.network.processes import SERVER, Processes
+from gapsl.network.processes import LOG_BYTES, SERVER, Processes
 from gapsl.run.status import status_of_server
 
-LOG_LINES, LOG_BYTES = 60, 1 << 15
+LOG_LINES = 60
 
 
 def states(run: WatchedRun, names: list[str]) -> list[str]:
@@ -57,7 +58,7 @@ def fleet(run: WatchedRun) -> Answer:
     if connected is None and last is not None:
         missing = [names[device] for device in sorted(last.events.absent)]
     try:
-        known = json.loads(run.folder.fleet_file.read_text(encoding="utf-8"))
+        known = json.loads(read_bytes(run.folder.fleet_file))
         begun = [int(start) for _, start in known["generations"]]
     except (OSError, ValueError, KeyError, TypeError):
         begun = []
@@ -72,8 +73,8 @@ def fleet(run: WatchedRun) -> Answer:
         "throughput": [count / moving if moving else None for count in moved],
         "rollbacks": begun[1:],  # the first is the start
         "closing": network.closing,
-        "address": first_line(run.folder.path / "address"),
-        "security": first_line(run.folder.path / "security"),
+        "address": first_line(run.folder.address_file),
+        "security": first_line(run.folder.security_file),
         "log": log_of(run),
     }
 
@@ -103,9 +104,7 @@ def log_of(run: WatchedRun) -> list[str]:
         Processes(run.fleet).logs / f"{SERVER}.log" if run.fleet is not None else run.folder.path / "log.txt"
     )
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-LOG_LINES:]
+        return read_end(path, LOG_BYTES)[-LOG_LINES:]
     except OSError:
         return []
 
@@ -113,6 +112,6 @@ def log_of(run: WatchedRun) -> list[str]:
 def first_line(path: Path) -> str | None:
     """Return what a file of one line says, None if it is not there."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+        return read_text(path, SMALL, errors="replace").strip() or None
     except OSError:
         return None

@@ -8,7 +8,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from gapsl.common.errors import InputError
 from gapsl.dashboard.downsample import Numbers, Trace, mean_of
-from gapsl.run.records import Angles, Evaluation, RoundRecord
+from gapsl.run.records import Angles, ByDevice, Evaluation, RoundRecord
 
 PHASES = ("collect", "server", "deliver", "move", "evaluate")
 AXES = ("round", "epoch", "bytes", "seconds")
@@ -60,6 +60,7 @@ class RecordIndex:
         self.measured_at = array("q")
         self._angles = np.zeros((2, 0, 0))  # sums and counts
         self.recent: deque[RoundRecord] = deque(maxlen=RECENT)
+        self._clocked: deque[Mapping[str, ByDevice]] = deque(maxlen=RECENT)  # the last that tell it
         self.evaluation: Evaluation | None = None
         self.chooses = False
 
@@ -161,6 +162,8 @@ class RecordIndex:
         if record.angles is not None:
             self._measured(record.angles, record.round, offset)
         self.recent.append(record)
+        if record.device_seconds:
+            self._clocked.append(record.device_seconds)
 
     def _evaluated(self, found: Evaluation) -> None:
         self.evaluation = found
@@ -200,6 +203,18 @@ class RecordIndex:
         self._angles[0][where] += square(angles)
         self._angles[1][where] += 1
 
+    def device_seconds(self, count: int) -> dict[str, Numbers]:
+        """Return each device's mean seconds by phase in the last rounds that tell them, NaN if none does."""
+        count = max(count, len(self.devices["sent"]))  # a record may have come since it was counted
+        found = {}
+        for phase in {phase: None for one in self._clocked for phase in one}:
+            sums, rounds = np.zeros((2, count))
+            for own in (one.get(phase, {}) for one in self._clocked):
+                sums[list(own)] += list(own.values())
+                rounds[list(own)] += 1
+            found[phase] = mean_of(sums, rounds)
+        return found
+
     def mean_angles(self) -> Numbers:
         """Return the angles between every two devices' gradients, averaged over the rounds that have them."""
         sums, counts = self._angles
@@ -220,6 +235,7 @@ def devices_in(record: RoundRecord) -> int:
     events, chosen, angles = record.events, record.selection, record.angles
     named = {*record.losses, *record.skipped, *record.bytes_sent, *record.bytes_received, *events.absent}
     named.update(events.restored_before, events.restored_between, events.restored_after)
+    named.update(*record.device_seconds.values())
     if chosen is not None:
         named.update(chosen.leader, chosen.kept, chosen.scores, chosen.lead_angles)
     if angles is not None:

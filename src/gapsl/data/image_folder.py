@@ -115,6 +115,8 @@ def open_image(path: Path) -> Image:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise InputError('images need pillow; pip install "gapsl[datasets]"') from None
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path} is no file; replace or remove it")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images, which are read; larger ones are an error

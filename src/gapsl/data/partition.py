@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
+from gapsl.common.reading import read_bytes
 from gapsl.common.registry import nearest
 from gapsl.common.streams import numpy_stream
 from gapsl.data.partitioners import PARTITIONERS, Ints, interleave
@@ -165,7 +166,7 @@ def load_partition(path: str | Path) -> Partition:
     """Read a saved partition, checking all that can be checked without its data."""
     path = Path(path).expanduser()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(path))
     except OSError as error:
         raise InputError(f"cannot read the partition {path} ({error.strerror}); check the path") from error
     except (ValueError, RecursionError) as error:

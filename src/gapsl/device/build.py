@@ -37,7 +37,7 @@ from gapsl.device.graphs import GraphBudget
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models import Split, build_model
 from gapsl.models.cut import behead, normalise_at_cut
-from gapsl.models.part import make_part
+from gapsl.models.part import DTYPES, make_part
 from gapsl.models.pretrained import load_own_start
 
 EVALUATION_BATCH = 256
@@ -141,7 +141,7 @@ def normalised(parts: Split, config: DeviceConfig) -> Split:
 
 def arranged(model: nn.Module, config: DeviceConfig, where: torch.device) -> nn.Module:
     """Put a model where it computes, in its precision, its kernels in their order in memory."""
-    model = model.to(where, torch.float64 if config.precision == "float64" else torch.float32)
+    model = model.to(where, DTYPES[config.precision])
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[config.layout])

@@ -61,7 +61,6 @@ class LabelPrivateDevice(Device):
             self.head.step(round, gradient)
 
     def forget(self) -> None:
-        """Undo a forward whose reply will not come."""
         super().forget()
         self._gradient = self._labels = None
 
@@ -70,10 +69,8 @@ class LabelPrivateDevice(Device):
         return hashlib.sha256(f"{super().digest()}+{digest(self.head.model)}".encode()).hexdigest()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that has to be stored."""
         return {**super().tensors(), **{f"head.{name}": t for name, t in self.head.tensors().items()}}
 
     def load(self, stored: dict[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
         super().load({name: t for name, t in stored.items() if not name.startswith("head.")})
         self.head.load({n.removeprefix("head."): t for n, t in stored.items() if n.startswith("head.")})

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
+from gapsl.common.reading import read_bytes, read_text
 from gapsl.common.settings import Settings
 from gapsl.common.streams import global_stream
 from gapsl.data import Source
@@ -26,10 +27,10 @@ from gapsl.data.transform import normalise, to_float
 from gapsl.device.config import DeviceConfig
 from gapsl.models import MODELS, Split, build_model
 from gapsl.models.cut import normalise_at_cut
+from gapsl.models.part import DTYPES
 
 NAME = "model.json"
 KIND, SCHEMA = "gapsl-model", 1
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # What makes two models compute alike, whoever trained them.
 BUILT_BY = (
     "model",
@@ -123,7 +124,7 @@ class ModelInfo(Settings):
     def save(self, folder: Path) -> None:
         """Write its file into a folder, unless that has one that says the same."""
         path, text = folder / NAME, json.dumps(self.to_dict(), indent=1) + "\n"
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+        if not path.is_file() or read_text(path, errors="replace") != text:
             write_text(path, text)
 
 
@@ -153,7 +154,7 @@ def read_model_info(path: Path) -> ModelInfo:
     """Read the file, or say what is wrong with it."""
     fix = "put it back from a copy, or take model.json of another folder of the same run"
     try:
-        return parse_model_info(json.loads(path.read_text(encoding="utf-8")))
+        return parse_model_info(json.loads(read_bytes(path)))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {first_line(error)}; {fix}") from None
 

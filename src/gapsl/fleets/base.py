@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from gapsl.common.clock import Clock
 from gapsl.common.errors import GapslError, Rewind
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 
@@ -67,6 +68,7 @@ class Fleet(Protocol):
     """The devices of a run, wherever they are. What only some fleets can do stands in the protocols below."""
 
     traffic: Traffic
+    clock: Clock  # what devices, and the server's passes for each, took since a record was made
     merges: bool  # whether anybody may see the client-side models and average them
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gapsl.common.clock import Clock, timed
 from gapsl.device.device import Device
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
@@ -42,12 +43,14 @@ class LocalFleet:
         self.devices = dict(sorted(infos.items()))
         self._sets = sets
         self._counts = counts_traffic
+        self.clock = Clock()
         self.traffic = Traffic(dict.fromkeys(self.devices, 0), dict.fromkeys(self.devices, 0))
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Run each device's forward when the server is ready for it."""
         for id in exchange.devices:
-            upload = self._devices[id].forward(round, exchange.turn, learn=exchange.learn)
+            with timed(self.clock.of(id), "forward"):
+                upload = self._devices[id].forward(round, exchange.turn, learn=exchange.learn)
             self._count(id, sent=upload.nbytes)
             yield upload
 
@@ -55,7 +58,8 @@ class LocalFleet:
         """Run each device's backward."""
         for id, reply in sorted(replies.items()):
             self._count(id, received=reply.nbytes)
-            self._devices[id].backward(round, reply)
+            with timed(self.clock.of(id), "backward"):
+                self._devices[id].backward(round, reply)
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Average the client-side models and give the result to every device."""
@@ -88,7 +92,8 @@ class LocalFleet:
 
     def head_loss(self, device: int, features: Tensor) -> tuple[float, Tensor]:
         """Let a device's head compute the loss."""
-        loss, gradient = self._label_private(device).head_loss(features)
+        with timed(self.clock.of(device), "forward"):
+            loss, gradient = self._label_private(device).head_loss(features)
         self._count(device, sent=gradient.nbytes, received=features.nbytes)
         return loss, gradient
 

@@ -5,7 +5,6 @@ Processes share it: anonymous memory, which has no name to leak and ends with th
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,8 @@ from torch import Tensor, nn
 
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
+from gapsl.fleets.kept import Fetch, Kept, What, own
+from gapsl.fleets.messages import Answered, Computed, Layout, dense_strides
 from gapsl.methods.contribution import Branches, Contribution, Halfway
 from gapsl.methods.server_model import ServerModel
 from gapsl.methods.sketched import SketchedServerModel
@@ -26,77 +27,14 @@ Allocate = Callable[[Sequence[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a tensor lies at the beginning of a row of memory."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-    @property
-    def numel(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
-
-    @staticmethod
-    def write(tensor: Tensor, row: Tensor) -> Layout:
-        """Copy a tensor into a row, in its own order."""
-        layout = Layout(tuple(tensor.shape), dense_strides(tensor))
-        layout.read(row).copy_(tensor)
-        return layout
-
-    def read(self, row: Tensor) -> Tensor:
-        """Return a view of the tensor in a row."""
-        return row.as_strided(self.shape, self.stride, row.storage_offset())
-
-
-@dataclass(frozen=True)
-class Computed:
-    """What a process says of a device's upload and the passes for it; the tensors are in the memory."""
-
-    device: int
-    place: int
-    rows: Layout
-    probes: int
-    loss: float
-    statistics: Sequence[tuple[Any, Any]]  # as arrays
-    last: Any = None  # of a pass that waits halfway: the gradient at the logits, an array
-    returned: Layout | None = None  # of a whole one, and the rest
-    length: float = 0.0
-    finite: bool = False
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a process is told of a reply to a device; the tensor is in the memory."""
-
-    device: int
-    place: int
-    rows: Layout | None  # none: nothing is to be learned
-    probes: int
-
-
-@dataclass(frozen=True)
-class Summed:
-    """What a process says of a sum of gradients; its branches are in the memory."""
-
-    worker: int
-    devices: tuple[int, ...]  # one of each branch
-    added: tuple[int, ...]  # the devices that are in it
-
-    def branches(self, memory: Memory) -> Branches:
-        """Return the branches, as views of the memory."""
-        return list(zip(self.devices, memory.sums[self.worker], strict=False))
-
-
-@dataclass(frozen=True)
 class Memory:
     """What processes share besides weights: a row for each device of an exchange."""
 
     rows: Tensor  # (P, d), the gradients, or (P, k), their sketches
     leader: Tensor  # (d,)
-    uploads: Tensor  # (P, ·), activations
-    replies: Tensor  # (P, ·), their gradients
+    cut: Tensor  # (P, ·), activations or their gradients where they are asked for, and replies
     labels: Tensor  # (P, b)
+    probes: Tensor  # (P, ·), what devices make of them
     sums: Tensor  # (W, ·, d), where rows are sketches: the branches of a sum that each worker adds up
 
     @staticmethod
@@ -109,53 +47,58 @@ class Memory:
         device.batches.drawn -= 1
         with torch.no_grad():
             one = device.part.model.eval()(device.placed(inputs[:1]))
-        batch = len(labels) + (0 if device.probes is None else device.probes.per_batch)
+        probes = 0 if device.probes is None else device.probes.per_batch
         weights = server.part.parameters[0].detach()
         # A range of devices has so many branches at most in a binary tree over all of them.
         branches = 2 * max(devices).bit_length() + 1 if isinstance(server, SketchedServerModel) else 0
-        cut = one.new_empty(places, batch * one.numel(), device="meta")
         return Memory(
             *allocate(
                 [
                     weights.new_empty(places, server.row_size, device="meta"),
                     weights.new_empty(server.part.size, device="meta"),
-                    cut,
-                    cut,
+                    one.new_empty(places, (len(labels) + probes) * one.numel(), device="meta"),
                     labels.new_empty(places, len(labels), device="meta"),
+                    one.new_empty(places, probes * one.numel(), device="meta"),
                     weights.new_empty(workers, branches, server.part.size, device="meta"),
                 ]
             )
         )
 
+    def at_cut(self, what: What) -> Tensor:
+        """Return where a tensor at the cut goes that is asked for."""
+        return self.labels if what == "labels" else self.cut
+
     def put(self, place: int, found: Contribution | Halfway) -> Computed:
         """Put what was computed for an upload into the memory; its gradient is there."""
         upload = found.upload
-        packed, _ = upload.pack()
-        self.labels[place].copy_(upload.labels)
+        probes = None if upload.probes is None else Layout.write(upload.probes, self.probes[place])
         said = Computed(
             upload.device,
             place,
-            Layout.write(packed, self.uploads[place]),
-            0 if upload.probes is None else len(upload.probes),
+            Layout.of(upload.activations),
+            Layout.of(upload.labels),
+            probes,
             found.loss,
             [(mean.numpy(), variance.numpy()) for mean, variance in found.statistics],
         )
         if isinstance(found, Halfway):
             return replace(said, last=found.last.numpy())
-        returned = Layout.write(found.activation_gradient, self.replies[place])
-        return replace(said, returned=returned, length=found.length, finite=found.finite)
+        return replace(said, whole=True, length=found.length, finite=found.finite)
 
-    def get(self, said: Computed, round: int, turn: int) -> Contribution | Halfway:
-        """Return what was computed for an upload, as views of the memory."""
-        rows = said.rows.read(self.uploads[said.place])
-        upload = Upload.unpack(said.device, round, turn, rows, self.labels[said.place], said.probes)
+    def get(self, said: Computed, round: int, turn: int, fetch: Fetch) -> Contribution | Halfway:
+        """Return what was computed for an upload, as views of the memory; what was kept can be fetched."""
+
+        def kept(what: What, layout: Layout) -> Tensor:
+            return Kept.of(layout.without_memory(self.at_cut(what).dtype), what, said.device, fetch)
+
+        activations, labels = kept("activations", said.activations), kept("labels", said.labels)
+        probes = None if said.probes is None else said.probes.read(self.probes[said.place])
+        upload = Upload(said.device, round, turn, activations, labels, probes)
         statistics = [(writable(mean), writable(variance)) for mean, variance in said.statistics]
-        if said.returned is None:
-            last = writable(said.last)
-            return Halfway(upload, said.loss, last, statistics, None, upload.activations)
-        returned = said.returned.read(self.replies[said.place])
-        gradient = self.rows[said.place]
-        return Contribution(upload, said.loss, gradient, returned, statistics, said.length, said.finite)
+        if not said.whole:
+            return Halfway(upload, said.loss, writable(said.last), statistics, None, activations)
+        row, gradient = self.rows[said.place], kept("gradient", said.activations)
+        return Contribution(upload, said.loss, row, gradient, statistics, said.length, said.finite)
 
     def put_branches(self, worker: int, branches: Branches) -> tuple[int, ...]:
         """Put the branches of a sum that a worker has added up into the memory; returns a device of each."""
@@ -164,17 +107,22 @@ class Memory:
         return tuple(device for device, _ in branches)
 
     def put_reply(self, device: int, place: int, reply: Reply) -> Answered:
-        """Put a reply into the memory."""
+        """Put into the memory what a device does not have of its reply."""
         if not reply.step:
-            return Answered(device, place, None, 0)
-        probes = 0 if reply.pull is None else len(reply.pull)
-        return Answered(device, place, Layout.write(reply.pack(), self.replies[place]), probes)
+            return Answered(False)
+        gradient, pull = own(reply.gradient, device), reply.pull
+        probes = 0 if pull is None else len(pull)
+        if gradient is None:
+            return Answered(True, None, Layout.write(reply.pack(), self.cut[place]), probes)
+        rows = None if pull is None else Layout.write(pull, self.cut[place])
+        return Answered(True, (gradient.what, gradient.divisor), rows, probes)
 
-    def reply(self, said: Answered) -> Reply:
-        """Return a reply, as a view of the memory."""
-        if said.rows is None:
-            return Reply(self.replies[said.place][:0], step=False)
-        return Reply.unpack(said.rows.read(self.replies[said.place]), True, said.probes)
+    def reply(self, place: int, said: Answered, kept: Tensor | None) -> Reply:
+        """Return a reply, as a view of the memory, with the gradient that the worker has kept, if so."""
+        rows = self.cut[place][:0] if said.rows is None else said.rows.read(self.cut[place])
+        if kept is not None:
+            return Reply(kept, pull=rows if said.probes else None)
+        return Reply.unpack(rows, said.step, said.probes)
 
 
 def writable(array: Any) -> Tensor:
@@ -194,11 +142,6 @@ def shared_like(tensors: Sequence[Tensor]) -> list[Tensor]:
         found.append(flat.as_strided(tensor.shape, dense_strides(tensor)))
         start += size
     return found
-
-
-def dense_strides(tensor: Tensor) -> tuple[int, ...]:
-    """Return the strides of a tensor in its own order, without gaps."""
-    return torch.empty_like(tensor, device="meta").stride()
 
 
 def share(model: nn.Module) -> None:

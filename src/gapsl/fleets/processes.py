@@ -19,8 +19,9 @@ from torch import Tensor
 
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.memory import Memory, share, shared_like
+from gapsl.fleets.messages import Answer, Job
 from gapsl.fleets.spread import SpreadFleet
-from gapsl.fleets.worker import Answer, Job, Worker, serve
+from gapsl.fleets.worker import Worker, serve
 from gapsl.methods.base import Strategy
 
 PATIENCE = 5.0  # seconds that a process has to end by itself

@@ -1,8 +1,9 @@
 """Workers that are actors of a Ray cluster, on this machine or on many.
 
 A worker goes to its actor once, with its devices and their data, and stays there. In a round the server's
-weights go to the actors; for each device its gradient row, its activations and their gradient come back, as
-numpy arrays. The run's files are read and written here: hosts need no disk in common.
+weights go to the actors, and a gradient row for each device comes back, as numpy arrays. Activations and
+their gradients stay where they are unless the method computes with them. The run's files are read and written
+here: hosts need no disk in common.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
-from gapsl.fleets.memory import Answered, Computed, Summed, writable
+from gapsl.fleets.memory import writable
+from gapsl.fleets.messages import Job, Said, Summed
 from gapsl.fleets.ray_actor import (
     Actor,
     Array,
@@ -28,11 +29,12 @@ from gapsl.fleets.ray_actor import (
     fill,
     listed,
     ordinary_memory,
+    packed,
     server_models,
     versions_here,
 )
 from gapsl.fleets.spread import SpreadFleet
-from gapsl.fleets.worker import Job, Worker
+from gapsl.fleets.worker import Worker
 from gapsl.models.device_files import read_devices, write_devices
 
 PATIENCE = 60.0  # seconds that a cluster has to place an actor
@@ -47,10 +49,6 @@ class RayLink:
     devices: tuple[int, ...]
     process: int
     asked: list[Any] = field(default_factory=list)  # what it has not answered yet, the oldest first
-
-    def place(self, device: int) -> int:
-        """Return where a device is in the actor's memory."""
-        return self.devices.index(device)
 
     def end(self) -> None:
         """End the actor."""
@@ -85,7 +83,7 @@ class RayFleet(SpreadFleet[RayLink]):
     def save(self, folder: Path, round: int) -> None:
         """Have the devices' states handed over, and write them."""
         for link in self._links():
-            handed = self._ask(link, "state")
+            handed = self._called(link, "state")
             states = {id: {name: writable(a) for name, a in own.items()} for id, own in handed.items()}
             write_devices(folder, states)
         self._deaths = 0
@@ -101,35 +99,44 @@ class RayFleet(SpreadFleet[RayLink]):
     def _restore(self, folder: Path) -> None:
         for link in self._running:
             stored = read_devices(folder, link.devices)
-            self._ask(link, "put_state", {id: {n: t.numpy() for n, t in own.items()} for id, own in stored})
+            self._called(
+                link, "put_state", {id: {n: t.numpy() for n, t in own.items()} for id, own in stored}
+            )
 
     def _settle(self) -> None:
         for link in self._links():
-            fill((self._devices[id].part.model for id in link.devices), self._ask(link, "models"))
+            fill((self._devices[id].part.model for id in link.devices), self._called(link, "models"))
 
     def _moved(self) -> None:
         for link in self._links():
-            self._ask(link, "put_models", arrays(self._devices[id].part.model for id in link.devices))
+            self._called(link, "put_models", arrays(self._devices[id].part.model for id in link.devices))
 
     def _start(self, worker: Worker) -> RayLink:
         import ray
-        from ray import cloudpickle
 
         try:
-            packed = ray.put(cloudpickle.dumps(worker))  # type: ignore[no-untyped-call]
+            sent = ray.put(packed(worker))
         except Exception as error:  # whatever an object of the user's raises
             raise InputError(f"the run cannot be sent to a Ray actor: {error}") from None
         options: Any = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
         kind: Any = ray.remote(scheduling_strategy="SPREAD", **options)(Actor)
-        actor = kind.remote(packed, versions_here())
+        actor = kind.remote()
         try:
-            different, process = ray.get(actor.check.remote(), timeout=PATIENCE)
+            different, process = ray.get(actor.begin.remote(sent, versions_here()), timeout=PATIENCE)
         except ray.exceptions.GetTimeoutError:
             ray.kill(actor)
             raise Unavailable(
                 f"the Ray cluster had no core free for one more actor within {PATIENCE:.0f} s; use fewer "
                 "--processes, or add a host to it: ray start --address HOST:PORT"
             ) from None
+        except ray.exceptions.RayTaskError as error:
+            ray.kill(actor)
+            raise InputError(f"a Ray actor cannot take the run: {error.cause}") from None
+        except ray.exceptions.RayActorError as error:
+            why = str(error).strip().splitlines()[-1]
+            if error.actor_init_failed:  # its host lacks gapsl, or has one without actors
+                raise InputError(f"a host of the Ray cluster cannot run gapsl: {why}") from None
+            raise Unavailable(f"a Ray actor was gone before it began: {why}") from None
         if different:
             ray.kill(actor)
             raise InputError(
@@ -139,57 +146,34 @@ class RayFleet(SpreadFleet[RayLink]):
         return RayLink(actor, tuple(worker.devices), process)
 
     def _tell(self, link: RayLink, job: Job) -> None:
-        call, arguments = getattr(link.actor, job.name), job.arguments
-        if job.name == "collect":
-            round, turn, learn, mine, state = arguments
-            arguments = (round, turn, learn, [(id, link.place(id)) for id, _ in mine], state)
-        elif job.name == "backwards":
-            arguments = ([(id, link.place(id), *rest) for id, _, *rest in arguments[0]],)
-        elif job.name == "regularise":
-            how, mine = arguments
-            arguments = (self._memory.leader.numpy(), how, [(id, link.place(id), h) for id, _, h in mine])
-        elif job.name == "branches":
-            number, towards, how, mine = arguments
-            leader = self._memory.leader.numpy() if towards else None
-            arguments = (leader, number, towards, how, [(id, link.place(id), w) for id, _, w in mine])
-        elif job.name == "deliver":
-            round, replies = arguments
-            arguments = (round, [self._reply(link, said) for said in replies])
-        if job.name in ("collect", "evaluate"):
-            arguments = (self._server_weights(link), *arguments)
-        link.asked.append(call.remote(*arguments))
+        weights = self._server_weights(link) if job.name in ("collect", "evaluate") else None
+        along = [part.numpy() for part in job.crossing(self._memory)]
+        self._call(link, "do", job.placed(link.devices.index), weights, along)
 
-    def _reply(self, link: RayLink, said: Answered) -> tuple[Answered, Array | None]:
-        row = None if said.rows is None else self._memory.replies[said.place][: said.rows.numel].numpy()
-        return replace(said, place=link.place(said.device)), row
-
-    def _answers(self, asked: Mapping[RayLink, int]) -> Iterator[Any]:
+    def _answers(self, asked: Mapping[RayLink, int]) -> Iterator[Said]:
         import ray
 
         left = {link.asked[-1]: link for link in asked}
         while left:
             ready, _ = ray.wait(list(left))
-            for answer in self._get(left.pop(ready[0])):
-                yield self._taken(answer)
+            link = left.pop(ready[0])
+            for said, along in self._get(link):
+                yield self._taken(link, said, along)
 
-    def _taken(self, answer: Any) -> Any:
-        """Put the arrays that came with an answer into the memory, and return the rest of it."""
-        said, rows = answer
-        if isinstance(rows, np.ndarray):  # what an evaluation found
-            return said, rows.copy()
-        if isinstance(said, Summed):
-            sums, moved = rows
-            copy_to(self._memory.sums[said.worker][: len(sums)], sums)
-            for device, row in moved.items():
-                copy_to(self._memory.replies[self._places[device]], row)
-            return said
-        place = self._places[said.device if isinstance(said, Computed) else said[0]]
-        for part, row in rows.items():
-            copy_to(getattr(self._memory, part)[place], row)
-        return replace(said, place=place) if isinstance(said, Computed) else said
+    def _taken(self, link: RayLink, said: Said, along: Sequence[Array]) -> Said:
+        """Put the arrays that came with an answer into the memory here."""
+        summed = isinstance(said, Summed)
+        place = self._running.index(link) if summed else self._places.get(said.device, 0)
+        said = replace(said, place=place)
+        for here, array in zip(said.crossing(self._memory), along, strict=True):
+            copy_to(here, array)
+        return said
 
-    def _ask(self, link: RayLink, name: str, *arguments: Any) -> Any:
+    def _call(self, link: RayLink, name: str, *arguments: Any) -> None:
         link.asked.append(getattr(link.actor, name).remote(*arguments))
+
+    def _called(self, link: RayLink, name: str, *arguments: Any) -> Any:
+        self._call(link, name, *arguments)
         return self._get(link)
 
     def _get(self, link: RayLink) -> Any:

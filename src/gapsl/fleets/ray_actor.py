@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,88 +12,43 @@ import torch
 from torch import Tensor, nn
 
 import gapsl
-from gapsl.fleets.memory import Answered, Computed, Memory, Summed, writable
+from gapsl.fleets.memory import Memory, writable
+from gapsl.fleets.messages import Job, Said
 from gapsl.fleets.worker import Worker
 from gapsl.methods.base import Strategy
-from gapsl.methods.contribution import Regulariser
 
 Array = np.ndarray[Any, Any]
-Rows = Mapping[str, Array]  # of one device, by the part of the memory they belong to
-Sums = tuple[Array, Mapping[int, Array]]  # the branches of a sum, and the activations' gradients by device
+Sent = tuple[Said, list[Array]]  # with what of it is in the memory
 
 
 class Actor:
     """A worker at home in a Ray actor, whose memory is its own: what others need comes with the answers."""
 
-    def __init__(self, packed: bytes, versions: Mapping[str, str]) -> None:
-        self.different = {name: found for name, found in versions_here().items() if found != versions[name]}
-        if not self.different:
+    worker: Worker
+    memory: Memory
+
+    def begin(self, packed: bytes, versions: Mapping[str, str]) -> tuple[dict[str, str], int]:
+        """Take the worker; returns the versions that differ from the driver's, and this process."""
+        different = {name: found for name, found in versions_here().items() if found != versions[name]}
+        if not different:
             from ray import cloudpickle
 
-            self.worker: Worker = cloudpickle.loads(packed)
+            self.worker = cloudpickle.loads(packed)
             self.worker.begin()
+            self.worker.number = 0  # in a memory of its own
             devices = self.worker.devices
             server, places = self.worker.strategy.server, len(devices)
             self.memory = Memory.laid_out(server, devices, places, 1, ordinary_memory)
+        return different, os.getpid()
 
-    def check(self) -> tuple[dict[str, str], int]:
-        """Return the versions that differ from the driver's, and the process that this is."""
-        return self.different, os.getpid()
-
-    def collect(self, weights: Sequence[Array], *job: Any) -> list[tuple[Computed, Rows]]:
-        """Run devices to the cut, and the server's passes for them."""
-        fill(self._server_models(), weights)
-        return [(said, self._rows(said)) for said in self.worker.collect(self.memory, *job)]
-
-    def backwards(self, *job: Any) -> list[tuple[Computed, Rows]]:
-        """Run passes back that have waited halfway."""
-        return [(said, self._rows(said)) for said in self.worker.backwards(self.memory, *job)]
-
-    def _rows(self, said: Computed) -> Rows:
-        found = {"labels": self.memory.labels[said.place], "uploads": self.memory.uploads[said.place]}
-        if said.returned is not None:
-            found |= {"rows": self.memory.rows[said.place], "replies": self.memory.replies[said.place]}
-        return {name: row.numpy() for name, row in found.items()}
-
-    def regularise(
-        self, leader: Array, how: Regulariser, asked: Sequence[tuple[int, int, bool]]
-    ) -> list[tuple[tuple[int, bool, bool], Rows]]:
-        """Add the derivatives of devices' regularisers to their gradients."""
-        copy_to(self.memory.leader, leader)
-        done = list(self.worker.regularise(self.memory, how, asked))
-        return [
-            (said, {"rows": self.memory.rows[place].numpy(), "replies": self.memory.replies[place].numpy()})
-            for said, (_, place, _) in zip(done, asked, strict=True)
-        ]
-
-    def branches(
-        self,
-        leader: Array | None,
-        number: int,
-        towards: bool,
-        how: Regulariser | None,
-        asked: Sequence[tuple[int, int, float]],
-    ) -> list[tuple[Summed, Sums]]:
-        """Add up devices' gradients."""
-        if leader is not None:
-            copy_to(self.memory.leader, leader)
-        (said,) = self.worker.branches(self.memory, 0, towards, how, asked)
-        sums = self.memory.sums[0][: len(said.devices)].numpy()
-        moved = {id: place for id, place, _ in asked if towards and id in said.added}
-        rows = {id: self.memory.replies[place].numpy() for id, place in moved.items()}
-        return [(replace(said, worker=number), (sums, rows))]
-
-    def deliver(self, round: int, replies: Sequence[tuple[Answered, Array | None]]) -> None:
-        """Run devices back from the cut."""
-        for said, row in replies:
-            if row is not None:
-                copy_to(self.memory.replies[said.place][: len(row)], row)
-        list(self.worker.deliver(self.memory, round, [said for said, _ in replies]))
-
-    def evaluate(self, weights: Sequence[Array], *job: Any) -> list[tuple[int, Array]]:
-        """Run an evaluation set through devices' models and the server's."""
-        fill(self._server_models(), weights)
-        return list(self.worker.evaluate(self.memory, *job))
+    def do(self, job: Job, weights: Sequence[Array] | None, along: Sequence[Array]) -> list[Sent]:
+        """Do what is asked, with the server's weights and what of the driver's memory comes along."""
+        if weights is not None:
+            fill(server_models(self.worker.strategy, self.worker.devices), weights)
+        for here, array in zip(job.crossing(self.memory), along, strict=True):
+            copy_to(here, array)
+        done = list(self.worker.do(job, self.memory))
+        return [(said, [part.numpy() for part in said.crossing(self.memory)]) for said in done]
 
     def models(self) -> list[Array]:
         """Return the client-side models."""
@@ -113,8 +68,23 @@ class Actor:
         for id, own in stored.items():
             self.worker.devices[id].load({name: writable(a) for name, a in own.items()})
 
-    def _server_models(self) -> list[nn.Module]:
-        return server_models(self.worker.strategy, self.worker.devices)
+
+def packed(worker: Worker) -> bytes:
+    """Return a worker as bytes, with what a script of the user's defines in it."""
+    from ray import cloudpickle
+
+    kind: Any = cloudpickle.CloudPickler
+
+    class Pickler(kind):  # type: ignore[misc]
+        def reducer_override(self, found: Any) -> Any:
+            # Pickle takes a memory format for part of any module that has imported torch, also of the script.
+            if isinstance(found, torch.memory_format):
+                return getattr, (torch, str(found).removeprefix("torch."))
+            return super().reducer_override(found)
+
+    file = io.BytesIO()
+    Pickler(file).dump(worker)
+    return file.getvalue()
 
 
 def server_models(strategy: Strategy, devices: Iterable[int]) -> list[nn.Module]:

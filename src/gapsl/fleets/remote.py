@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from gapsl.common.clock import Clock, timed
 from gapsl.device.exchange import DeviceInfo, Exchange, Reply, Upload
 from gapsl.fleets.base import Away, EvaluationInputs, FleetEvents, Split, Traffic, Whose
 from gapsl.models.part import all_finite
@@ -46,6 +47,7 @@ class RemoteFleet:
         self._where, self._layout = where, layout
         self.traffic = Traffic(dict.fromkeys(self._links, 0), dict.fromkeys(self._links, 0))
         dispatcher.uploaded = lambda device, size: self.traffic.add(device, sent=size)
+        self.clock = Clock()
         self._transfers = 0
 
     @property
@@ -74,8 +76,19 @@ class RemoteFleet:
             if not exchange.learn:
                 self._reply(device, wire.Backward(round=round, turn=exchange.turn))
             assert event.tensor is not None
+            self._clocked(event)
             activations, own = self._placed(event.tensor), labels_of(event).to(self._where)
             yield Upload.unpack(device, round, exchange.turn, activations, own, self._contract.probes)
+
+    def _clocked(self, event: Answered) -> None:
+        """Note how long a device took; its own word counts as far as the server's clock allows."""
+        link, said = self._links[event.session.device], event.answer
+        assert isinstance(said, wire.Upload)
+        waited, since = event.at - link.asked, event.at - link.uploaded
+        forward, backward = within(said.forward_seconds, waited), within(said.backward_seconds, since)
+        waiting = max(0.0, waited - forward - backward)
+        link.uploaded = event.at
+        self.clock.add(event.session.device, {"forward": forward, "backward": backward, "waiting": waiting})
 
     def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
         """Send each device its gradient."""
@@ -134,7 +147,8 @@ class RemoteFleet:
         answer, asked = None, 0
         expected = self._contract.head_derivative(len(features))
         if device not in self.dispatcher.restarted:  # else it does not know its mini-batch any more
-            answer, asked = self._through_head(device, wire.Head.LOSS, features, expected)
+            with timed(self.clock.of(device), "waiting"):
+                answer, asked = self._through_head(device, wire.Head.LOSS, features, expected)
         if answer is None or answer.tensor is None:
             self.dispatcher.absent.append((self._links[device].turn, device))
             return math.nan, torch.zeros_like(features)
@@ -269,3 +283,8 @@ class RemoteFleet:
 def labels_of(event: Answered) -> Tensor:
     """Return the labels of an answer, none where they stay with the devices."""
     return torch.zeros(0, dtype=torch.int64) if event.labels is None else event.labels
+
+
+def within(word: float, most: float) -> float:
+    """Return the seconds that a device says it took, none if it cannot have."""
+    return word if 0 <= word <= most else 0.0

@@ -13,33 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from gapsl.common.clock import Clock, timed
 from gapsl.device.device import Device
 from gapsl.fleets.base import EvaluationInputs, Split, probabilities
+from gapsl.fleets.kept import What, divided
 from gapsl.fleets.local import load, save
-from gapsl.fleets.memory import Answered, Computed, Layout, Memory, Summed, writable
+from gapsl.fleets.memory import Memory, writable
+from gapsl.fleets.messages import (
+    Answer,
+    Answered,
+    Computed,
+    Handed,
+    Job,
+    Layout,
+    Measured,
+    Regularised,
+    Summed,
+)
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Contribution, Halfway, Regulariser
 from gapsl.methods.server_model import ServerModel
 from gapsl.methods.sketched import SketchedServerModel
 
 PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that a process gets when its parent dies
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a process is to do."""
-
-    name: str
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came of it: a value, or why there is none."""
-
-    value: Any = None
-    error: Exception | None = None
 
 
 @dataclass
@@ -49,35 +47,46 @@ class Worker:
     devices: Mapping[int, Device]
     sets: Mapping[Split, EvaluationInputs]
     strategy: Strategy
+    number: int = 0  # where its sums go in the memory
     _last: dict[int, Contribution | Halfway] = field(default_factory=dict)  # for further passes
+    _kept: dict[tuple[What, int], Tensor] = field(default_factory=dict)  # at the cut, until the next exchange
     _own: dict[ServerModel, ServerModel] = field(default_factory=dict)  # copies whose weights may be moved
 
     def begin(self) -> None:
         """Compute here from now on, in one thread."""
         torch.set_num_threads(1)
+        self._clock.take()
         for passes in {self.strategy.server, *(self.strategy.passes(id) for id in self.devices)}:
             passes.elsewhere = None
             if isinstance(passes, SketchedServerModel):  # what it adds up are parts of a sum over all devices
                 first, last = min(self.devices), max(self.devices)
                 passes.after, passes.before = first - 1 if first else None, last + 1
 
+    def do(self, job: Job, memory: Memory) -> Iterator[Any]:
+        """Do what is asked."""
+        found: Iterator[Any] = getattr(self, job.name)(memory, job.asked, *job.common)
+        return found
+
     def collect(
         self,
         memory: Memory,
+        asked: Sequence[tuple[int, int]],
         round: int,
         turn: int,
         learn: bool,
-        asked: Sequence[tuple[int, int]],
         state: Mapping[str, Any],
     ) -> Iterator[Computed]:
         """Run devices to the cut, and the server's passes for them."""
         self.strategy.load_passes_state(state)
         self._last.clear()
+        self._kept.clear()
         self.strategy.server.begin()
         for id, place in asked:
-            upload = self.devices[id].forward(round, turn, learn=learn)
+            with timed(self._clock.of(id), "forward"):
+                upload = self.devices[id].forward(round, turn, learn=learn)
+            self._kept["activations", id], self._kept["labels", id] = upload.activations, upload.labels
             self._last[id] = self.strategy.beside(upload, memory.rows[place])
-            yield memory.put(place, self._last[id])
+            yield replace(self._said(memory, place, self._last[id]), seconds=self._clock.take_of(id))
 
     def backwards(self, memory: Memory, asked: Sequence[tuple[int, int, float, Any]]) -> Iterator[Computed]:
         """Run passes back that have waited halfway, from the gradients at the logits that come."""
@@ -86,11 +95,24 @@ class Worker:
             assert isinstance(waited, Halfway)
             passes = self.strategy.passes(id)
             found = passes.backward(replace(waited, loss=loss), writable(last), memory.rows[place])
-            yield memory.put(place, found)
+            yield self._said(memory, place, found)
+
+    def _said(self, memory: Memory, place: int, found: Contribution | Halfway) -> Computed:
+        if isinstance(found, Contribution):
+            self._kept["gradient", found.device] = found.activation_gradient
+        return memory.put(place, found)
+
+    def hand_over(self, memory: Memory, asked: Sequence[tuple[int, int]], what: What) -> Iterator[Handed]:
+        """Put what is kept at the cut into the memory."""
+        for id, place in asked:
+            found = self._kept.get((what, id))
+            yield Handed(
+                id, place, what, None if found is None else Layout.write(found, memory.at_cut(what)[place])
+            )
 
     def regularise(
-        self, memory: Memory, how: Regulariser, asked: Sequence[tuple[int, int, bool]]
-    ) -> Iterator[tuple[int, bool, bool]]:
+        self, memory: Memory, asked: Sequence[tuple[int, int, bool]], how: Regulariser
+    ) -> Iterator[Regularised]:
         """Add the derivatives of devices' regularisers to their gradients in the memory.
 
         Where the gradients that count are others, the derivative takes their place there.
@@ -105,16 +127,11 @@ class Worker:
             elif on_weights is not None:
                 memory.rows[place].copy_(on_weights)
             if returned is not None:
-                Layout.write(returned, memory.replies[place])
-            yield id, returned is not None, on_weights is not None and not here
+                self._kept["regularised", id] = returned
+            yield Regularised(id, place, returned is not None, on_weights is not None and not here)
 
     def branches(
-        self,
-        memory: Memory,
-        number: int,
-        towards: bool,
-        how: Regulariser | None,
-        asked: Sequence[tuple[int, int, float]],
+        self, memory: Memory, asked: Sequence[tuple[int, int, float]], towards: bool, how: Regulariser | None
     ) -> Iterator[Summed]:
         """Add up devices' gradients, and the derivatives of their regularisers towards the leader, if so."""
         passes = self.strategy.server
@@ -124,40 +141,58 @@ class Worker:
         found = [one for id, *_ in asked if isinstance(one := self._last[id], Contribution)]
         leader = memory.leader if towards else None
         branches, returned = passes.branches(found, [weight for *_, weight in asked], leader, how)
-        for (_, place, _), gradient in zip(asked, returned, strict=True):
-            if towards and gradient is not None:
-                Layout.write(gradient, memory.replies[place])
-        added = tuple(id for (id, *_), one in zip(asked, returned, strict=True) if one is not None)
-        yield Summed(number, memory.put_branches(number, branches), added)
+        added = {id: one for (id, *_), one in zip(asked, returned, strict=True) if one is not None}
+        if towards:
+            self._kept.update({("regularised", id): one for id, one in added.items()})
+        yield Summed(asked[0][0], self.number, memory.put_branches(self.number, branches), tuple(added))
 
-    def deliver(self, memory: Memory, round: int, replies: Sequence[Answered]) -> Iterator[None]:
+    def lengths(
+        self, memory: Memory, asked: Sequence[tuple[int, int, What, float | None]]
+    ) -> Iterator[Measured]:
+        """Measure gradients that are to be delivered."""
+        for id, place, what, divisor in asked:
+            yield Measured(id, place, float(self._gradient(id, what, divisor).norm()))
+
+    def _gradient(self, id: int, what: What, divisor: float | None) -> Tensor:
+        return divided(self._kept[what, id], divisor)
+
+    def deliver(
+        self, memory: Memory, asked: Sequence[tuple[int, int, Answered]], round: int
+    ) -> Iterator[None]:
         """Run devices back from the cut; nobody waits for it."""
-        for said in replies:
-            self.devices[said.device].backward(round, memory.reply(said))
+        for id, place, said in asked:
+            kept = None if said.kept is None else self._gradient(id, *said.kept)
+            with timed(self._clock.of(id), "backward"):
+                self.devices[id].backward(round, memory.reply(place, said, kept))
         yield from ()
 
     def evaluate(
-        self, memory: Memory, split: Split, count: int, devices: Sequence[int]
-    ) -> Iterator[tuple[int, Any]]:
+        self, memory: Memory, asked: Sequence[tuple[int, int]], split: Split, count: int
+    ) -> Iterator[Measured]:
         """Run an evaluation set through devices' models and the server's."""
         server = self.strategy.server_model()
-        for id in devices:
+        for id, place in asked:
             found = probabilities(server, self.devices[id].activations(self.sets[split]()), count)
-            yield id, found.numpy()
+            yield Measured(id, place, found.numpy())
 
-    def save(self, memory: Memory, folder: Path) -> Iterator[None]:
+    def save(self, memory: Memory, asked: Sequence[Any], folder: Path) -> Iterator[None]:
         """Write the devices' states."""
         save(self.devices, folder)
         yield
 
-    def load(self, memory: Memory, folder: Path) -> Iterator[None]:
+    def load(self, memory: Memory, asked: Sequence[Any], folder: Path) -> Iterator[None]:
         """Read the devices' states."""
         load(self.devices, folder)
         yield
 
-    def settle(self, memory: Memory) -> Iterator[None]:
+    def settle(self, memory: Memory, asked: Sequence[Any]) -> Iterator[None]:
         """Say that all is done that came before."""
         yield
+
+    @property
+    def _clock(self) -> Clock:
+        """What devices and passes took here, until the device's next upload tells it."""
+        return self.strategy.server.clock
 
     def _movable(self, id: int) -> ServerModel:
         """Return passes over weights of this process's own, the same as the shared ones."""
@@ -185,7 +220,7 @@ def serve(
         while True:
             job: Job = pipe.recv()
             try:
-                for value in getattr(worker, job.name)(memory, *job.arguments):
+                for value in worker.do(job, memory):
                     pipe.send(Answer(value))
             except OSError:
                 raise

@@ -23,7 +23,8 @@ from gapsl.inference.formats import check_file, check_opset, write_model
 from gapsl.inference.manifest import SUFFIXES, Format, Manifest, write_manifest
 from gapsl.inference.places import is_run, parts_at
 from gapsl.inference.run_parts import ALL, TrainedRun
-from gapsl.inference.split_model import GivenModel, SplitModel, TrainedParts
+from gapsl.inference.split_model import SplitModel, TrainedParts
+from gapsl.models import GivenModel
 from gapsl.models.stored import sha256_of
 from gapsl.run.parts import take_source
 

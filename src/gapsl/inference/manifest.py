@@ -10,7 +10,8 @@ from gapsl.common.files import write_json
 from gapsl.common.settings import Settings
 from gapsl.common.tensors import read_tensors
 from gapsl.device.model_info import ModelInfo, first_line, parse_model_info
-from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, blank_parts, filled
+from gapsl.inference.split_model import ClientPart, TrainedParts, blank_parts, filled
+from gapsl.models import GivenModel
 from gapsl.models.stored import AGAIN, EXPORT, KIND, SCHEMA, read_export
 
 Format = Literal["safetensors", "torch", "onnx"]

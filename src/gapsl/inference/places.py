@@ -13,12 +13,12 @@ from gapsl.inference.manifest import export_parts
 from gapsl.inference.run_parts import TrainedRun
 from gapsl.inference.split_model import (
     ClientPart,
-    GivenModel,
     SplitModel,
     TrainedParts,
     blank_parts,
     filled,
 )
+from gapsl.models import GivenModel
 from gapsl.models.stored import EXPORT, head_in, weights_in
 
 SUFFIX = ".safetensors"

@@ -16,7 +16,7 @@ from gapsl.common.errors import InputError, Unavailable
 from gapsl.inference.split_model import TrainedParts, blank_parts
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import INFERENCE, PROTOCOL, Backoff, open_channel
-from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.codec import WIRE_DTYPES, describe
 from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import TensorSpec, framed, received, serialize
 from gapsl.network.protocol.settings import check_names
@@ -83,9 +83,7 @@ class RemoteServerModel(nn.Module):
             run=self._run,
             activations=header,
         )
-        spec = TensorSpec(
-            wire.FLOAT64 if self._dtype == torch.float64 else wire.FLOAT32, (len(activations), *self._outputs)
-        )
+        spec = TensorSpec(WIRE_DTYPES[self._dtype], (len(activations), *self._outputs))
 
         def announced(message: wire.ToPredictor) -> tuple[wire.Tensor, TensorSpec] | None:
             if message.WhichOneof("message") == "refusal":

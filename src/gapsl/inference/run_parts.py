@@ -9,15 +9,17 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import read_text
 from gapsl.common.tensors import read_tensors
 from gapsl.data import load_partition
 from gapsl.data.from_python import GivenData
 from gapsl.device.exchange import DeviceInfo
 from gapsl.device.model_info import ModelInfo, describe_model, read_model_info
-from gapsl.inference.split_model import ClientPart, GivenModel, TrainedParts, blank_parts, filled
+from gapsl.inference.split_model import ClientPart, TrainedParts, blank_parts, filled
 from gapsl.methods.base import RunInfo, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import ServerModel
+from gapsl.models import GivenModel
 from gapsl.models.device_files import devices_in, read_device, read_devices
 from gapsl.models.part import average, make_part
 from gapsl.models.stored import head_in, weights_in
@@ -103,7 +105,7 @@ class TrainedRun:
             clients,
             self._strategy.server_model().eval(),
             method=METHODS.canonical(self.config.method),
-            run=name.read_text(encoding="utf-8").strip()
+            run=read_text(name, errors="replace").strip()
             if name.exists()
             else self.folder.path.resolve().name,
             round=self.checkpoint.round,

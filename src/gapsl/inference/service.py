@@ -17,7 +17,7 @@ from gapsl.models.part import all_finite
 from gapsl.network.parameter_server.service import Link
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import INFERENCE
-from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.codec import WIRE_DTYPES, describe
 from gapsl.network.protocol.errors import WireError
 from gapsl.network.protocol.framing import Assembler, AtMost, TensorSpec, deserialize, framed
 from gapsl.network.protocol.settings import CODECS, COMPRESSIONS
@@ -50,7 +50,7 @@ class InferenceService:
         self._names, self._tell = tuple(names), tell  # no names: whoever has a certificate may ask
         self._fingerprint = parts.info.fingerprint()
         self._spec = TensorSpec(
-            wire.FLOAT64 if parts.info.precision == "float64" else wire.FLOAT32,
+            WIRE_DTYPES[parts.info.dtype],
             (AtMost(EVALUATION_BATCH), *shape_at_cut(parts)),
             tuple(CODECS.values()),
             tuple(COMPRESSIONS.values()),

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from gapsl.common.errors import InputError
 from gapsl.device.model_info import ModelInfo
-from gapsl.models import Split, split
+from gapsl.models import GivenModel, Split, split
 from gapsl.models.cut import behead
-
-GivenModel = nn.Module | Split
 
 
 class ClientPart(NamedTuple):

@@ -146,7 +146,6 @@ class Gapsl(Parallel):
         return {**super().state(), "spread": self.spread}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the running range of the dispersion."""
         super().load_state(state)
         spread = state["spread"]
         self.spread = None if spread is None else (float(spread[0]), float(spread[1]))

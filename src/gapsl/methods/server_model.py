@@ -12,10 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, finite_step
+from gapsl.common.clock import Clock
 from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
-from gapsl.methods.contribution import Contribution, Elsewhere, Halfway, Penalty, Regulariser
+from gapsl.methods.contribution import (
+    Contribution,
+    Elsewhere,
+    Halfway,
+    Penalty,
+    Regulariser,
+    clocked_pass,
+)
 from gapsl.models.part import ModelPart, all_finite, length_of
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]  # logits, labels, device
@@ -36,9 +44,16 @@ class ServerModel:
     """
 
     def __init__(
-        self, part: ModelPart, *, seed: int, loss: Loss = cross_entropy, device_loss: Loss | None = None
+        self,
+        part: ModelPart,
+        *,
+        seed: int,
+        loss: Loss = cross_entropy,
+        device_loss: Loss | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.part, self.seed, self.loss = part, seed, loss
+        self.clock = clock or Clock()  # told how long passes take
         self.device_loss = device_loss  # what devices descend, where it is not what the server does
         part.model.train()  # whatever state it was handed over in
         self.running = RunningStatistics(part.model)
@@ -51,7 +66,8 @@ class ServerModel:
 
     def copy(self) -> ServerModel:
         """Return passes over an independent copy of the model."""
-        return ServerModel(self.part.copy(), seed=self.seed, loss=self.loss, device_loss=self.device_loss)
+        words: dict[str, Any] = {"loss": self.loss, "device_loss": self.device_loss, "clock": self.clock}
+        return ServerModel(self.part.copy(), seed=self.seed, **words)
 
     @property
     def row_size(self) -> int:
@@ -72,6 +88,7 @@ class ServerModel:
         """Take the memory for a round's gradients."""
         self._rows = rows
 
+    @clocked_pass
     def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
         """Compute L_i, g_i and the activations' gradient; g_i is written into `out` if given.
 
@@ -93,6 +110,7 @@ class ServerModel:
             gradient = self.flatten(pieces, out)
         return Contribution.of(upload, loss.item(), gradient, returned, statistics)
 
+    @clocked_pass
     def halfway(self, upload: Upload) -> Halfway:
         """Run forward to the logits, and back from the loss to them."""
         computed = self.elsewhere.halfway(self, upload) if self.elsewhere is not None else None
@@ -111,6 +129,7 @@ class ServerModel:
             return self.elsewhere.backwards(found, last)
         return [self.backward(*one) for one in zip(found, last, rows, strict=True)]
 
+    @clocked_pass
     def backward(self, found: Halfway, last: Tensor, row: Tensor) -> Contribution:
         """Run one upload back from the logits; g_i is written into the row."""
         assert found.logits is not None
@@ -180,6 +199,7 @@ class ServerModel:
             returned.append(on_activations)
         return returned
 
+    @clocked_pass
     def regularised(
         self, contribution: Contribution, leader: Tensor, how: Regulariser
     ) -> tuple[Tensor | None, Tensor | None]:

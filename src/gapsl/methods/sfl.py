@@ -77,7 +77,6 @@ class ClientAveraging(Strategy):
         return {**super().state(), "active": sorted(self.active)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore who trained since the last averaging."""
         super().load_state(state)
         self.active = {int(d) for d in state["active"]}
 
@@ -142,7 +141,6 @@ class Sfl(ClientAveraging):
         return answers.outcome(measured)
 
     def passes(self, device: int) -> ServerModel:
-        """Return the device's copy."""
         return self.copies[device]
 
     def average(self, weights: Mapping[int, float]) -> None:
@@ -159,7 +157,6 @@ class Sfl(ClientAveraging):
         return model
 
     def parts(self) -> Mapping[str, ModelPart]:
-        """The copies."""
         return {f"server-{device:04d}": passes.part for device, passes in self.copies.items()}
 
     def _merged(self, weights: Mapping[int, float]) -> dict[str, Tensor]:

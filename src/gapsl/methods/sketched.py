@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from gapsl.alignment.sketch import BUCKETS, CountSketch, TreeSum, total_of
+from gapsl.common.clock import Clock
 from gapsl.common.streams import torch_stream
 from gapsl.device.exchange import Upload
-from gapsl.methods.contribution import Branches, Contribution, Regulariser
+from gapsl.methods.contribution import Branches, Contribution, Regulariser, clocked_pass
 from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
 from gapsl.models.part import ModelPart
 
@@ -36,8 +37,9 @@ class SketchedServerModel(ServerModel):
         averages: bool = True,
         loss: Loss = cross_entropy,
         device_loss: Loss | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(part, seed=seed, loss=loss, device_loss=device_loss)
+        super().__init__(part, seed=seed, loss=loss, device_loss=device_loss, clock=clock)
         self.weights, self.averages = weights, averages  # of devices' losses in the round's; or it is a sum
         self._sketch: CountSketch | None = None
         self._whole = torch.empty(0)
@@ -48,9 +50,8 @@ class SketchedServerModel(ServerModel):
         return {**super().__getstate__(), "_sketch": None, "_whole": torch.empty(0), "_sum": TreeSum()}
 
     def copy(self) -> SketchedServerModel:
-        """Return passes over an independent copy of the model."""
-        losses: dict[str, Any] = {"loss": self.loss, "device_loss": self.device_loss}
-        words: dict[str, Any] = {"weights": self.weights, "averages": self.averages, **losses}
+        words: dict[str, Any] = {"loss": self.loss, "device_loss": self.device_loss, "clock": self.clock}
+        words |= {"weights": self.weights, "averages": self.averages}
         found = SketchedServerModel(self.part.copy(), seed=self.seed, **words)
         found.after, found.before = self.after, self.before
         return found
@@ -69,6 +70,7 @@ class SketchedServerModel(ServerModel):
         """Begin the sum of a round."""
         self._sum: TreeSum | None = TreeSum(self.after)
 
+    @clocked_pass
     def first_order(self, upload: Upload, out: Tensor | None = None) -> Contribution:
         """Compute L_i and the activations' gradient; the sketch of g_i is written into `out`."""
         if self.elsewhere is not None:

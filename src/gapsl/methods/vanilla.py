@@ -71,7 +71,6 @@ class Vanilla(Strategy):
         return {**super().state(), "holder": self.holder, "left": self.left}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore whose turn it is."""
         super().load_state(state)
         self.holder, self.left = state["holder"], int(state["left"])
 

@@ -5,7 +5,7 @@ methods do not belong here.
 """
 
 from gapsl.models.catalogue import MODELS, ModelEntry, build_model, register_model
-from gapsl.models.cut import CutError, Split, cuts_of, split
+from gapsl.models.cut import CutError, GivenModel, Split, cuts_of, split
 from gapsl.models.cut_checks import CutReport, check_cut
 from gapsl.models.pretrained import load_pretrained
 
@@ -13,6 +13,7 @@ __all__ = [
     "MODELS",
     "CutError",
     "CutReport",
+    "GivenModel",
     "ModelEntry",
     "Split",
     "build_model",

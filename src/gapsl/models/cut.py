@@ -34,6 +34,9 @@ class Split:
     server: nn.Module
 
 
+GivenModel = nn.Module | Split  # what a caller may bring: a module to be cut, or both parts
+
+
 @runtime_checkable
 class Cuttable(Protocol):
     """A module that knows how to cut itself, because its children alone do not say how it runs."""

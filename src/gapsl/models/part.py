@@ -17,6 +17,7 @@ from gapsl.common.settings import Settings
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 Rate = Callable[[int], float]
 Schedule = Literal["constant", "cosine", "linear", "step"]
+DTYPES = {"float32": torch.float32, "float64": torch.float64}  # by the name of a precision
 
 
 class OptimizerConfig(Settings):

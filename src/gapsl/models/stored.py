@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import read_bytes
 from gapsl.common.tensors import Rounds, read_tensors
 from gapsl.models.device_files import devices_in, read_device
 
@@ -55,7 +56,7 @@ def read_export(folder: Path) -> dict[str, Any]:
     """Return what an export says of itself, if its files are what was written."""
     path = folder / EXPORT
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = json.loads(read_bytes(path))
         if not isinstance(said, dict) or said.get("kind") != KIND:
             raise ValueError("it is no export of gapsl")
         if said.get("schema") != SCHEMA:

@@ -2,5 +2,5 @@
 
 `protocol` has the bytes, `server` and `device` the two ends, then there are the `parameter_server`, `tls`,
 what both servers share (`serving`), and a fleet to try things out (`processes`). No method and no file of a
-run is known here: `fleets.remote` translates.
+run but `fleet.json` is known here: `fleets.remote` translates.
 """

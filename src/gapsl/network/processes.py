@@ -15,10 +15,12 @@ from pathlib import Path
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import locked, write_json
+from gapsl.common.reading import read_bytes, read_end, read_text
 
 SERVER, PARAMETERS = "server", "parameter-server"
 PROCESSES = "processes.json"  # who was started, in a fleet's folder
 START_SECONDS = 60.0  # to load torch and listen
+LOG_BYTES = 1 << 15  # of a log, that are looked at
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Processes:
         if not self._file.exists():
             return []
         try:
-            return [Process(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
+            return [Process(**entry) for entry in json.loads(read_bytes(self._file))]
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"{self._file} is damaged: {error}; delete it") from None
 
@@ -90,7 +92,7 @@ class Processes:
         before = file.with_name(f"{file.name}.before")  # so that it is known after a start that failed
         if file.exists():
             file.replace(before)
-        known = before.read_text(encoding="utf-8").strip() if there and before.exists() else "localhost:0"
+        known = read_text(before).strip() if there and before.exists() else "localhost:0"
         return self.address(self.start(name, [*arguments, "--listen", known]), file)
 
     def address(self, process: Process, file: Path) -> str:
@@ -101,13 +103,13 @@ class Processes:
                 said = [line.removeprefix("error: ") for line in self.last_lines(process.name).splitlines()]
                 raise InputError("\n".join([f"the {process.name} did not start:", *said]))
             time.sleep(0.05)
-        return file.read_text(encoding="utf-8").strip()
+        return read_text(file).strip()
 
     def last_lines(self, name: str, count: int = 5) -> str:
         """Return the end of a process's log."""
         path = self.logs / f"{name}.log"
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return "\n".join(text.rstrip().splitlines()[-count:])
+        lines = read_end(path, LOG_BYTES) if path.exists() else []
+        return "\n".join([line for line in lines if line][-count:])
 
     def log_size(self, name: str) -> int:
         """Return how many bytes a process's log has."""

@@ -27,55 +27,42 @@ class Option(Strategy):
         self.method = method
 
     def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
-        """Say who sends when in this round."""
         return self.method.exchanges(round, present)
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
     ) -> Outcome:
-        """Answer an exchange and update the server."""
         return self.method.step(round, exchange, uploads, measure=measure)
 
     def passes(self, device: int) -> ServerModel:
-        """Return the server-side model that a device's uploads go through."""
         return self.method.passes(device)
 
     def beside(self, upload: Upload, row: Tensor) -> Contribution | Halfway:
-        """Compute what depends on one upload alone."""
         return self.method.beside(upload, row)
 
     def passes_state(self) -> dict[str, Any]:
-        """Return what the loss of the next passes depends on."""
         return self.method.passes_state()
 
     def load_passes_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `passes_state` returned elsewhere."""
         self.method.load_passes_state(state)
 
     def averaging(self, round: int) -> Mapping[int, float] | None:
-        """Return weights by device if the client-side models are averaged after this round."""
         return self.method.averaging(round)
 
     def average(self, weights: Mapping[int, float]) -> None:
-        """Do the server's part of an averaging."""
         self.method.average(weights)
 
     def shared_client_model(self) -> int | Mapping[int, float] | None:
-        """Say whose client-side model counts."""
         return self.method.shared_client_model()
 
     def server_model(self) -> nn.Module:
-        """Return the server-side model to evaluate."""
         return self.method.server_model()
 
     def parts(self) -> Mapping[str, ModelPart]:
-        """Return everything on the server that trains."""
         return self.method.parts()
 
     def state(self) -> dict[str, Any]:
-        """Return what else must survive a restart."""
         return self.method.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
         self.method.load_state(state)

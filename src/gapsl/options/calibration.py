@@ -97,7 +97,6 @@ class SeenLabels(Option):
         return self.calibration.state()
 
     def load_passes_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the counts."""
         self.calibration.load_state(state)
 
     def state(self) -> dict[str, Any]:
@@ -105,7 +104,6 @@ class SeenLabels(Option):
         return {**self.method.state(), "calibration": self.calibration.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
         self.method.load_state(state)
         self.calibration.load_state(state["calibration"])
 

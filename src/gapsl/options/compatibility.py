@@ -78,7 +78,7 @@ RULES = (
         "network",
         lambda settings, given: given.served,
         lambda method: not method.pooled,
-        "{method} has all data in one place, so there is nothing to serve",
+        "{method} has all data in one place, so there is nothing to serve; use gapsl train",
     ),
     Rule(
         "no parameter server",

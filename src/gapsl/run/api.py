@@ -10,15 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
 from gapsl.data.download import Progress
 from gapsl.data.from_python import GivenData
 from gapsl.fleets.base import Fleet
 from gapsl.methods.server_model import Loss, cross_entropy
-from gapsl.models import Split
+from gapsl.models import GivenModel
 from gapsl.run.build import make_parts, make_training
 from gapsl.run.checkpoint import Checkpoints
 from gapsl.run.config import Config, make_config, merge, preset, read_yaml, stretched
@@ -36,7 +34,7 @@ log = logging.getLogger("gapsl")
 def train(
     config: Config | str | Path | None = None,
     *,
-    model: str | nn.Module | Split | None = None,
+    model: str | GivenModel | None = None,
     dataset: str | GivenData | None = None,
     out: str | Path | None = None,
     preset: str | None = None,
@@ -81,7 +79,7 @@ def train(
 def resume(
     out: str | Path,
     *,
-    model: nn.Module | Split | None = None,
+    model: GivenModel | None = None,
     dataset: GivenData | None = None,
     observers: Sequence[Observer | str] = (),
     stop: Callable[[], bool] = lambda: False,

@@ -129,6 +129,7 @@ def make_training(
     losses = make_losses(loss, config, fleet.devices, parts.faults, classes=len(source.classes))
     part = make_part(model.server, config.server_optimizer, parts.total_rounds)
     passes: dict[str, Any] = {"seed": config.seed, "loss": losses.server, "device_loss": losses.device}
+    passes["clock"] = fleet.clock
     at_once = participants(config.devices, config.participation)
     sketched = sketches(config.method, config, at_once * part.size * part.parameters[0].element_size())
     if sketched:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError, Unavailable
 from gapsl.common.files import fsync_folder, plain, write_json
+from gapsl.common.reading import read_bytes
 from gapsl.common.tensors import CANNOT_STORE, Rounds, read_tensors, remove, write_tensors
 from gapsl.models.part import ModelPart
 from gapsl.models.stored import sha256_of
@@ -83,7 +84,7 @@ class Checkpoints(Rounds):
         """Read a checkpoint's JSON file and check that every file is what was written."""
         folder = self.path(round)
         try:
-            header = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            header = json.loads(read_bytes(folder / "state.json"))
             kind, schema, files = header["kind"], header["schema"], dict(header["files"])
             written_after, run, state = int(header["round"]), header["run"], header["state"]
             expected_digest = header.pop("sha256", None)

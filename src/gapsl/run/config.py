@@ -11,8 +11,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import SMALL, read_bytes
 from gapsl.common.registry import nearest
-from gapsl.common.settings import in_words
+from gapsl.common.settings import brief, in_words
 from gapsl.methods.base import Parameters, Strategy
 from gapsl.methods.registry import METHODS
 from gapsl.models.part import OptimizerConfig
@@ -194,11 +195,11 @@ def explain(error: ValidationError, prefix: str = "") -> str:
         path = ".".join([prefix] * bool(prefix) + [str(part) for part in mistake["loc"]])
         if mistake["type"] != "extra_forbidden":
             message = in_words(mistake)
-            lines.append(f"{path}: {message} (got {mistake['input']!r})" if mistake["loc"] else message)
+            lines.append(f"{path}: {message} (got {brief(mistake['input'])})" if mistake["loc"] else message)
         elif path == "network":
             lines.append("the section 'network' is for gapsl serve; to train in one process leave it out")
         elif path == "preset":
-            lines.append(f"a preset is no setting of its own; use: --preset {mistake['input']}")
+            lines.append(f"a preset is no setting of its own; use: --preset {brief(mistake['input'])}")
         elif path in OptimizerConfig.model_fields:
             hint = f"; both at once: --lr {mistake['input']}" if path == "lr" else ""
             lines.append(
@@ -215,13 +216,15 @@ def explain(error: ValidationError, prefix: str = "") -> str:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a configuration file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(read_bytes(path, SMALL, pipes=True).decode())
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         raise InputError(f"{path} is not a readable YAML file: {error.problem}{where}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; give a file of settings") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a readable YAML file: {error}") from None
     if values is None:
         return {}

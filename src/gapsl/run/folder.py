@@ -14,6 +14,7 @@ import yaml
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import fsync_folder, locked, unwritable, write_json, write_text
+from gapsl.common.reading import read_bytes
 from gapsl.device import model_info
 from gapsl.run.config import Config, make_config, read_yaml
 from gapsl.run.environment import describe_environment
@@ -41,6 +42,7 @@ class RunFolder:
         self.connected_file = path / "connected"  # who is, while it is served
         self.metrics_file = path / "metrics"  # where the live page asks
         self.told_file = path / "told"
+        self.address_file, self.security_file = path / "address", path / "security"
 
     @property
     def go_on(self) -> str:
@@ -104,7 +106,14 @@ class RunFolder:
             raise InputError(
                 f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"
             )
+        folder._check_kinds()
         return folder
+
+    def _check_kinds(self) -> None:
+        """Refuse what is no file where a run has one: it could be neither read nor replaced."""
+        for name, path in vars(self).items():
+            if name.endswith("_file") and os.path.lexists(path) and not os.path.isfile(path):
+                raise InputError(f"{path} is no file; put it back from a copy of the folder, or remove it")
 
     def settings(self) -> dict[str, Any]:
         """Return the run's settings as its file has them, or say what to do about one that is damaged."""
@@ -194,7 +203,7 @@ class RunFolder:
 def read_result(path: Path) -> RunResult:
     """Read a result file, or say why not."""
     try:
-        return RunResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return RunResult.from_dict(json.loads(read_bytes(path)))
     except NewerSchema as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from torch import Tensor
 
+from gapsl.common.clock import timed
 from gapsl.common.errors import Rewind, Stopped, TrainingStopped
 from gapsl.common.streams import random_subset
 from gapsl.device.exchange import Exchange, Outcome
@@ -22,7 +23,7 @@ from gapsl.run.evaluation import converged_epoch, evaluate
 from gapsl.run.folder import RunFolder
 from gapsl.run.health import Hopeless, refuse_in_vain
 from gapsl.run.observers import Observer, Started
-from gapsl.run.recorder import Recorder, clocked, round_record, timed
+from gapsl.run.recorder import Recorder, clocked, round_record
 from gapsl.run.records import Evaluation, FinalEvaluation, RunResult, finite
 from gapsl.run.recovery import Recovery, RunState
 
@@ -162,6 +163,7 @@ class Training:
             outcomes,
             traffic,
             seconds=seconds,
+            device_seconds=self.fleet.clock.take(),
             averaged=weights is not None,
             whole=plan.evaluation_due(round),
             evaluation=evaluation,
@@ -178,10 +180,9 @@ class Training:
         if exchange.hand_over is not None:
             with timed(seconds, "move"):
                 self.fleet.hand_over(*exchange.hand_over)
-        begun, waited = time.perf_counter(), seconds["collect"]
         uploads = clocked(self.fleet.collect(round, exchange), seconds)
-        outcome = self.strategy.step(round, exchange, uploads, measure=measure)
-        seconds["server"] += time.perf_counter() - begun - (seconds["collect"] - waited)
+        with timed(seconds, "server"):  # without what it waits for uploads
+            outcome = self.strategy.step(round, exchange, uploads, measure=measure)
         with timed(seconds, "deliver"):
             self.fleet.deliver(round, outcome.replies)
         return outcome

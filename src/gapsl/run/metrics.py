@@ -70,12 +70,10 @@ class Metrics(Observer):
         return int(server.server_port)
 
     def started(self, run: Started) -> None:
-        """Note where the run begins."""
         self._total.set(run.total_rounds)
         self._round.set(run.first_round - 1)
 
     def round(self, record: RoundRecord) -> None:
-        """Count a round."""
         self._rounds.inc()
         self._round.set(record.round)
         if record.loss is not None:

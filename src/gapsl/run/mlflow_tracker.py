@@ -17,6 +17,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_json
+from gapsl.common.reading import read_bytes
 from gapsl.run.config import flat
 from gapsl.run.folder import RunFolder
 from gapsl.run.observers import Observer, Started
@@ -99,7 +100,6 @@ class MLflow(Observer):
         self._status = "FINISHED"
 
     def failed(self, error: BaseException) -> None:
-        """Note that the run ends with an error."""
         self._status = "FAILED" if isinstance(error, Exception) else "KILLED"
 
     def closed(self) -> None:
@@ -202,7 +202,7 @@ class MLflow(Observer):
         """Return the server's name for the run, as the folder has it; empty if it has none."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             if self.folder is not None:
-                return str(json.loads((self.folder / NAME).read_text(encoding="utf-8"))["run_id"])
+                return str(json.loads(read_bytes(self.folder / NAME))["run_id"])
         return ""
 
     def _begun(self, run: Started) -> Any:

@@ -19,11 +19,9 @@ from gapsl.device.build import Indices, limited_to, load_data, named_model, norm
 from gapsl.device.faults import Faults
 from gapsl.methods.registry import METHODS
 from gapsl.methods.server_model import Loss, cross_entropy
-from gapsl.models import CutReport, Split, check_cut, load_pretrained, split
+from gapsl.models import CutReport, GivenModel, Split, check_cut, load_pretrained, split
 from gapsl.run.config import Config
 from gapsl.run.loop import participants
-
-GivenModel = nn.Module | Split
 
 
 @dataclass(frozen=True)

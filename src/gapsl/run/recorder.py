@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from gapsl.common.clock import timed
 from gapsl.device.exchange import Outcome, Selection, Upload
 from gapsl.fleets.base import FleetEvents, Traffic
 from gapsl.run.folder import RunFolder
@@ -22,7 +22,7 @@ from gapsl.run.records import (
     finite_or_none,
 )
 
-WHOLE_MATRIX = 20  # up to so many devices every round's record has all pairwise angles
+WHOLE = 20  # up to so many devices every round's record has all pairwise angles, and seconds by device
 MOST = 200  # up to so many an evaluation's has: a thousand devices' would be 4 MB
 MANY = 100  # of more devices than these, numbers have six digits in the records
 
@@ -105,6 +105,7 @@ def round_record(
     traffic: Traffic,
     *,
     seconds: Mapping[str, float],
+    device_seconds: Mapping[int, Mapping[str, float]],
     averaged: bool,
     whole: bool,
     evaluation: Evaluation | None = None,
@@ -112,7 +113,7 @@ def round_record(
 ) -> RoundRecord:
     """Return the record of a round from the outcomes of its exchanges and its own traffic.
 
-    `whole` asks for the angles of all pairs, unless there are very many devices.
+    `whole` asks for what many devices' records leave out: all pairs' angles, and seconds by device.
     """
     losses: dict[int, list[float]] = {}
     for outcome in outcomes:
@@ -134,6 +135,7 @@ def round_record(
         bytes_sent=dict(sorted(traffic.sent.items())),
         bytes_received=dict(sorted(traffic.received.items())),
         seconds=seconds,
+        device_seconds=by_phase(device_seconds) if whole or len(device_seconds) <= WHOLE else {},
         angle_mean=mean,
         angles=angles,
         selection=None if last.selection is None else brief_selection(last.selection),
@@ -151,7 +153,7 @@ def measured_angles(
     if angles is None or len(angles) < 2:
         return None, None
     upper = angles[torch.ones_like(angles).triu(diagonal=1).bool()]
-    pairs = angles_of(devices, angles) if len(angles) <= (MOST if whole else WHOLE_MATRIX) else None
+    pairs = angles_of(devices, angles) if len(angles) <= (MOST if whole else WHOLE) else None
     return finite_or_none(float(upper.mean())), pairs
 
 
@@ -166,6 +168,15 @@ def brief(values: Mapping[int, float]) -> Mapping[int, float]:
     if len(values) <= MANY:
         return values
     return {device: float(f"{value:.6g}") for device, value in values.items()}
+
+
+def by_phase(spent: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """Return devices' seconds by phase and then by device; three digits of each are enough."""
+    found: dict[str, dict[int, float]] = {}
+    for device, own in sorted(spent.items()):
+        for phase, seconds in own.items():
+            found.setdefault(phase, {})[device] = float(f"{max(0.0, seconds):.3g}")
+    return found
 
 
 def brief_selection(found: Selection) -> Selection:
@@ -197,17 +208,3 @@ def clocked(uploads: Iterable[Upload], seconds: dict[str, float]) -> Iterator[Up
         if upload is None:
             return
         yield upload
-
-
-class timed:  # noqa: N801 - reads as a word where it is used
-    """Add the time spent inside the block to one entry of a dictionary."""
-
-    def __init__(self, seconds: dict[str, float], phase: str) -> None:
-        self._seconds, self._phase = seconds, phase
-
-    def __enter__(self) -> None:
-        self._begun = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        spent = time.perf_counter() - self._begun
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent

@@ -136,4 +136,5 @@ class Recovery:
             self._fleet.traffic.sent, self._fleet.traffic.received = sent, received
             self._state.health, self._state.seconds = Health(failing, mostly), seconds
             self._state.round = self._stored = checkpoint.round
+        self._fleet.clock.take()  # what forgotten rounds took
         self._state.history = self._recorder.forget_after(self._state.round)

@@ -17,6 +17,7 @@ import grpc
 
 from gapsl.common.errors import GapslError, Stopped
 from gapsl.common.files import room_needed, write_text
+from gapsl.common.reading import read_text
 from gapsl.fleets.remote import RemoteFleet
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import TRAINING
@@ -103,8 +104,8 @@ def serve_run(
         security = MUTUAL_TLS if credentials is not None else PLAIN_TEXT
         log.info("serving %s on %s:%d (%s), run in %s", chosen.method, host, port, security, folder)
         # Once in plain text is not for good.
-        write_text(folder / "security", MUTUAL_TLS if was_secure(folder) else security)
-        write_text(folder / "address", f"{host}:{port}")
+        write_text(RunFolder(folder).security_file, MUTUAL_TLS if was_secure(folder) else security)
+        write_text(RunFolder(folder).address_file, f"{host}:{port}")
         log.info("waiting for %s", listing(names))
 
     watching = [RoundLog(names), *observers]
@@ -120,12 +121,10 @@ class RoundLog(Observer):
         self._total, self._before, self._begun = 0, 0, 0.0
 
     def started(self, run: Started) -> None:
-        """Training begins, or goes on."""
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
         self._total, self._before, self._begun = run.total_rounds, run.first_round - 1, time.monotonic()
 
     def round(self, record: RoundRecord) -> None:
-        """A round is done."""
         fields: dict[str, Any] = {"round": record.round}
         words = [f"round {record.round}/{self._total}"]
         if record.loss is not None:
@@ -148,7 +147,6 @@ class RoundLog(Observer):
         log.info(" ".join(words), extra={"fields": fields})
 
     def warned(self, message: str) -> None:
-        """Something a person should know of."""
         log.warning(message)
 
 
@@ -262,7 +260,7 @@ class Server:
     def farewell(self) -> None:
         """Tell every device that the run is over, and wait a little for those who are away."""
         file = self._folder.told_file
-        told = set(file.read_text(encoding="utf-8", errors="replace").split()) if file.exists() else set()
+        told = set(read_text(file, errors="replace").split()) if file.exists() else set()
         names, reason = set(self._roster.names), "the run is finished"
         if names <= told:
             return

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
+from gapsl.common.reading import SMALL, read_text
 from gapsl.common.tensors import Rounds
 from gapsl.data import make_evaluation_transform
 from gapsl.device.build import LAYOUTS, batched
@@ -56,8 +57,7 @@ def served_settings(
     if not isinstance(network, Mapping):
         where = f"{config}: " if isinstance(config, str | Path) else ""
         raise InputError(f"{where}`network` is a section with settings of its own, like `closing: all`")
-    named = make_network(network).names
-    if named:  # those are the devices of the run, unless it says otherwise
+    if named := make_network(network).names:  # those are the devices of the run, unless it says otherwise
         asked_for = merge({"devices": len(named)}, asked_for)
     if not RunFolder(out).config_file.exists():
         return compose(None, preset_name=preset, words=asked_for), make_network(network)
@@ -146,8 +146,7 @@ def refuse_incomplete(folder: RunFolder) -> None:
 
 def opened(folder: RunFolder, config: Config, network: Network) -> bool:
     """Write down the settings of a run if they are not there; True: it is new."""
-    new = not folder.config_file.exists()
-    if new:
+    if new := not folder.config_file.exists():
         RunFolder.create(folder.path, config, {})
     if not folder.network_file.exists():
         write_network(folder, network)
@@ -182,7 +181,7 @@ def run_name(folder: RunFolder) -> str:
     path = folder.name_file
     if not path.exists():
         write_text(path, uuid.uuid4().hex)
-    name = path.read_text(encoding="utf-8", errors="replace").strip()
+    name = read_text(path, SMALL, errors="replace").strip()
     if not RUN_NAME.fullmatch(name):
         raise InputError(f"{path} is damaged: it names the run; put it back, or start a new one")
     return name
@@ -190,8 +189,8 @@ def run_name(folder: RunFolder) -> str:
 
 def was_secure(out: Path) -> bool:
     """Say whether a run was served over TLS before."""
-    before = out / "security"
-    return before.is_file() and before.read_text(encoding="utf-8", errors="replace") == MUTUAL_TLS
+    before = RunFolder(out).security_file
+    return before.is_file() and read_text(before, errors="replace") == MUTUAL_TLS
 
 
 def refuse_plainer(out: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gapsl.common.errors import InputError, Unavailable
+from gapsl.common.reading import read_text
 from gapsl.network.protocol.settings import make_network
 from gapsl.network.tls.credentials import check_address
 from gapsl.run.build import DEFAULT_EPOCHS
@@ -110,7 +111,7 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
         absent=tuple(names[d] for d in sorted(last.events.absent)) if last is not None and names else (),
     )
     if found.state == "running" and folder.connected_file.is_file():
-        here = folder.connected_file.read_text(encoding="utf-8", errors="replace").split()
+        here = read_text(folder.connected_file, errors="replace").split()
         return replace(found, connected={name: name in here for name in names})
     return found
 
@@ -153,7 +154,7 @@ def status_of_server(address: str) -> RunStatus:
 def is_locked(folder: RunFolder) -> bool:
     """Say whether a process is training in a folder."""
     try:
-        descriptor = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # there was never anybody
         return False
     try:

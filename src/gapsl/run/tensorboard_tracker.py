@@ -51,13 +51,11 @@ class TensorBoard(Observer):
             raise InputError('TensorBoard is not installed; pip install "gapsl[tensorboard]"')
 
     def round(self, record: RoundRecord) -> None:
-        """Write a round's numbers."""
         if self._writer is None:
             return
         for name, value in scalars(record).items():
             self._writer.add_scalar(name, value, record.round)
 
     def closed(self) -> None:
-        """Flush what is written."""
         if self._writer is not None:
             self._writer.close()

@@ -71,3 +71,27 @@ def test_what_the_server_said_before_a_restart_is_not_shown_again(tmp_path, caps
         file.write("round 2, of the second\n")
     follow(processes, said)
     assert capsys.readouterr().out == "round 2, of the second\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("method=central", "so there is nothing to serve; use gapsl train"),
+        ("method=nope", "unknown method 'nope'"),
+        ("processes=2", "processes and fleet are for simulated devices"),
+        ("network.names=[a,b,c]", "network.names has 3 devices, devices = 2"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_started(wrong, why, commands, tmp_path):
+    out = tmp_path / "fleet"
+    ended = CliRunner().invoke(app, ["fleet", "up", "--devices", "2", "--out", str(out), "--set", wrong])
+    assert ended.exit_code == 2 and why in ended.output.replace("\n", " "), ended.output
+    assert not commands and not out.exists()
+
+
+@pytest.mark.parametrize("method", ["sfl", "vanilla"])
+def test_a_method_that_moves_client_models_is_given_a_parameter_server(method, commands, tmp_path):
+    asked = ["fleet", "up", "--devices", "2", "--out", str(tmp_path), "--set", f"method={method}"]
+    ended = CliRunner().invoke(app, asked)
+    assert ended.exit_code == 0, ended.output
+    assert "--parameter-server" in commands[SERVER]

@@ -105,6 +105,15 @@ def test_a_file_that_cannot_be_read_names_the_way_out(tmp_path):
         read_tensors(tmp_path / "none")
 
 
+def test_a_pipe_or_a_folder_is_no_file_of_tensors(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(InputError, match=r"there is no such file: .*; put it back from a copy"):
+            read_tensors(tmp_path / name)
+        assert said_by(tmp_path / name) == {}
+
+
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="a device or a pipe is there"):

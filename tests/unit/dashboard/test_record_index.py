@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,17 @@ def test_numbers_are_those_of_the_records(tmp_path: Path) -> None:
     assert found.mean_angles()[0, 2] == pytest.approx(0.6)
     angles = found.angles_at(7)
     assert angles is not None and len(angles.devices) == 6
+
+
+def test_a_device_s_seconds_are_means_of_the_records_that_tell_them(tmp_path: Path) -> None:
+    found = index_of(made_run(tmp_path / "a", rounds=3, devices=3) / "records.jsonl")
+    assert found.device_seconds(3) == {}, "an older version has not recorded them"
+    told = ({"forward": {0: 0.1, 1: 0.2}}, {}, {"forward": {0: 0.3}, "waiting": {0: 1.0}})
+    for line, spent in zip(lines(6, 3, 10, first=4), told, strict=True):
+        found.add(replace(RoundRecord.from_line(line.encode()), device_seconds=spent), 0)
+    means = found.device_seconds(3)
+    assert means["forward"] == pytest.approx([0.2, 0.2, np.nan], nan_ok=True)
+    assert means["waiting"] == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize("replaced", [True, False])

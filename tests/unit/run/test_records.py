@@ -18,7 +18,7 @@ from gapsl.common.errors import InputError
 from gapsl.device.exchange import ProbeRecord, Selection
 from gapsl.fleets.base import FleetEvents
 from gapsl.run.folder import RunFolder, read_result
-from gapsl.run.recorder import brief, brief_selection, measured_angles
+from gapsl.run.recorder import brief, brief_selection, by_phase, measured_angles
 from gapsl.run.records import (
     Angles,
     Evaluation,
@@ -39,6 +39,7 @@ EVALUATION = Evaluation(
 RECORD = RoundRecord(
     round=3, epoch=0.5, loss=1.5, losses={0: 1.0, 2: 2.0}, norms={0: 0.1}, skipped=(1,), averaged=True,
     bytes_sent={0: 10, 1: 0, 2: 20}, bytes_received={0: 1, 1: 0, 2: 2}, seconds={"server": 0.5},
+    device_seconds={"forward": {0: 0.25, 2: 0.5}},
     angle_mean=0.7, angles=Angles(devices=(0, 2), above=((0.7,), ())),
     selection=Selection(leader=(0,), kept=(0, 2), scores={0: 0.7, 2: 0.7}, lead_angles={0: 0.0, 2: 0.7}),
     probes=ProbeRecord(apart=0.0, scores={0: 0.1}, leaders=(2,)),
@@ -202,17 +203,18 @@ def test_the_page_of_files_has_every_field() -> None:
     assert with_tables(text) == text
 
 
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def test_records_of_very_many_devices_stay_small() -> None:
     angles = torch.ones(201, 201)
     mean, pairs = measured_angles(range(201), angles, whole=True)
     assert mean == 1.0 and pairs is None
     assert measured_angles(range(200), angles[:200, :200], whole=True)[1] is not None
     assert measured_angles(range(21), angles[:21, :21], whole=False)[1] is None
+    assert by_phase({2: {"forward": 1 / 3}, 1: {"forward": 0.0}}) == {"forward": {1: 0.0, 2: 0.333}}
     few, many = dict.fromkeys(range(100), 1 / 3), dict.fromkeys(range(101), 1 / 3)
     assert brief(few)[0] == 1 / 3 and brief(many)[0] == 0.333333
     chosen = Selection(leader=(0,), kept=(0,), scores=many, lead_angles=many, threshold=1 / 3)
     assert brief_selection(chosen).lead_angles[100] == 0.333333 and brief_selection(chosen).threshold == 1 / 3
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

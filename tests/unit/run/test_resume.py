@@ -1,8 +1,10 @@
 """A run resumed from a checkpoint is the run that was never interrupted, to the bit, for every method."""
 
+import os
 import shutil
 
 import pytest
+from processes import CLOCKED
 from quick import QUICK
 
 import gapsl
@@ -48,7 +50,7 @@ def stop_after(rounds):
 def timeless(value):
     """A result without what the clock says."""
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key not in ("seconds", "schema")}
+        return {key: timeless(item) for key, item in value.items() if key not in (*CLOCKED, "schema")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
@@ -180,3 +182,30 @@ def test_a_run_that_has_lost_its_checkpoints_does_not_begin_anew_unasked(tmp_pat
     assert (out / "records.jsonl").read_bytes() == before
     (out / "records.jsonl").unlink()
     assert gapsl.resume(out).rounds == 6
+
+
+def link_to_nowhere(path):
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("instead", [os.mkdir, os.mkfifo, link_to_nowhere])
+@pytest.mark.parametrize(
+    "name", ["environment.json", "model.json", "partition.json", "records.jsonl", "result.json", "told"]
+)
+def test_what_is_no_file_where_a_run_has_one_is_refused(name, instead, tmp_path):
+    out = tmp_path / "run"
+    gapsl.train(**{**QUICK, "rounds": 1}, out=out)
+    (out / "result.json").unlink()
+    (out / name).unlink(missing_ok=True)
+    instead(out / name)
+    with pytest.raises(InputError, match=f"{name} is no file; put it back from a copy of the folder, or rem"):
+        gapsl.resume(out)
+
+
+def test_a_lock_that_is_a_pipe_keeps_nobody_waiting(tmp_path):
+    out = tmp_path / "run"
+    gapsl.train(**{**QUICK, "rounds": 1}, out=out)
+    for name in (".lock", "result.json"):
+        (out / name).unlink()
+    os.mkfifo(out / ".lock")
+    assert gapsl.status(out).state == "stopped"

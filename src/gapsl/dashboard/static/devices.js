@@ -1,5 +1,5 @@
 // A row per device; only the rows that are seen exist, so that a thousand scroll like ten.
-import { bytes, card, degrees, figure, fill, h, known, percent, select, whole } from "./dom.js";
+import { bytes, card, degrees, duration, figure, fill, h, known, percent, select, whole } from "./dom.js";
 import { get } from "./source.js";
 
 const ROW = 44; // pixels
@@ -15,8 +15,14 @@ const STATES = { // look, and what it means
   "not drawn": ["", "not drawn for the last round"],
   unknown: ["", "no round yet"],
 };
-const SECONDS = "Shares are of the rounds that a device took part in. Seconds are recorded per phase of a round, "
-  + "not per device: see Curves.";
+const SHARES = "Shares are of the rounds that a device took part in.";
+// What a device's time is made of: the phases of its records, its look, and what it means.
+const TIMES = {
+  device: [["forward", "backward"], "its own forward, backward and step"],
+  server: [["server"], "the server's passes for it"],
+  waiting: [["waiting"], "transfer, and waiting for it"],
+};
+const SLOW = 2; // times the median, from which on a device is slow
 
 export function devicesView(page) {
   let found = null, range = [0, 180], order = [], chosen = null, shown = "";
@@ -25,7 +31,7 @@ export function devicesView(page) {
   const viewport = h("div.viewport",
     { tabindex: 0, role: "listbox", "aria-label": "devices", onscroll: () => paint(), onkeydown: onkey }, rows);
   const list = h("div.devices", {}, head, viewport), controls = h("div.controls");
-  const detail = h("div.detail"), notes = h("p.note");
+  const detail = h("div.detail"), notes = h("p.note"), keys = h("p.note.keys");
   const look = () => { wanted = search.value.toLowerCase(); arrange(); };
   const search = h("input",
     { type: "search", placeholder: "Find a device", "aria-label": "find a device", oninput: look });
@@ -33,16 +39,16 @@ export function devicesView(page) {
   // What it is sorted by, its heading, its classes.
   const columns = () => [
     ["names", "device", ""], ["state", "state", ""],
-    [null, "labels", "bars-cell"], [null, found.traced || "angle", ""],
-    ...(found.chooses ? [["led", "leader", "n"]] : []),
-    ...[...(found.chooses ? ["kept", "excluded"] : []), "skipped", "accuracy", "loss", "sent", "received"]
+    [null, "labels", "bars-cell"], [null, found.traced || "angle", ""], ["time", "time per round", "n"],
+    ...(found.chooses ? [["led", "leader", "n.extra"]] : []),
+    ...[...(found.chooses ? ["kept", "excluded"] : []), "skipped", "accuracy", "loss", "traffic"]
       .map((name) => [name, name, "n.extra"]),
   ];
 
   function valueOf(name, device) {
     if (name === "accuracy") return percent(found.accuracy?.[device]);
     if (name === "loss") return figure(found.loss?.[device]);
-    if (name === "sent" || name === "received") return bytes(found[name][device]);
+    if (name === "traffic") return bytes(found.traffic[device]);
     const rounds = found.rounds[device];
     return rounds ? `${Math.round((100 * found[name][device]) / rounds)}%` : "–";
   }
@@ -92,7 +98,8 @@ export function devicesView(page) {
       chip(found.state[device], found.reasons?.[device]),
       h("span.bars-cell", {}, found.labels ? bars(found.labels[device]) : h("span.hint", {}, "–")),
       spark(found.trace[device] ?? [], range),
-      columns().slice(4).map(([column, , classes]) => h(`span.${classes}`, {}, valueOf(column, device))));
+      clock(found, device),
+      columns().slice(5).map(([column, , classes]) => h(`span.${classes}`, {}, valueOf(column, device))));
   }
 
   function choose(device) {
@@ -129,7 +136,7 @@ export function devicesView(page) {
   async function update() {
     const run = page.run();
     if (!run) return;
-    found = await get(`api/runs/${run.id}/devices`);
+    found = timed(await get(`api/runs/${run.id}/devices`));
     list.classList.toggle("plain", !found.chooses);
     const options = { "": `all ${whole(found.names.length)} devices` };
     for (const one of new Set(found.state)) {
@@ -148,13 +155,14 @@ export function devicesView(page) {
       found.traced
         ? `The line is the ${found.traced} over the rounds, from ${low}° to ${high}° for every device; grey is 90°.`
         : "This method measures no angles.",
-      SECONDS,
+      SHARES,
     ].filter(Boolean).join(" ");
+    fill(keys, found.slowest ? keysOf(found) : "How long each device takes is not in these records.");
     arrange();
     describe();
   }
 
-  return { element: h("div", {}, controls, list, notes, detail), update, restyle() {}, leave() {} };
+  return { element: h("div", {}, controls, list, keys, notes, detail), update, restyle() {}, leave() {} };
 }
 
 export function chip(state, why) {
@@ -172,10 +180,51 @@ function factsOf(found, d) {
     ["rounds", `took part in ${times("rounds")} of ${figure(found.total, 6)}`],
     ...(found.chooses ? [["chosen", chosen]] : []),
     ["missing", `skipped ${times("skipped")} times, absent ${times("absent")}, went back ${times("restored")}`],
+    ...(known(found.time[d]) ? [["time per round, lately", timesOf(found, d)]] : []),
     ["traffic", `${bytes(found.sent[d])} sent, ${bytes(found.received[d])} received`],
     ["accuracy and loss", `${percent(found.accuracy?.[d])}, last loss ${figure(found.loss?.[d])}`],
     ...(angles.length ? [[found.traced, `${low} to ${high}, lately ${last}`]] : []),
   ];
+}
+
+// What a row and its place in the order need: all of a device's seconds, and all of its bytes.
+function timed(found) {
+  const sum = (values) => (values.some(known) ? values.reduce((total, value) => total + (value ?? 0), 0) : null);
+  found.traffic = found.names.map((_, d) => found.sent[d] + found.received[d]);
+  found.parts = Object.fromEntries(Object.entries(TIMES).map(([part, [phases]]) =>
+    [part, found.names.map((_, d) => sum(phases.map((phase) => found.seconds[phase]?.[d])))]));
+  found.time = found.names.map((_, d) => sum(Object.values(found.parts).map((values) => values[d])));
+  const sorted = found.time.filter(known).sort((one, other) => one - other);
+  found.slowest = sorted.at(-1) ?? 0;
+  found.slow = sorted.length > 2 ? SLOW * sorted[Math.floor((sorted.length - 1) / 2)] : Infinity;
+  return found;
+}
+
+const partsOf = (found) => Object.keys(TIMES).filter((part) => found.parts[part].some(known));
+
+function timesOf(found, d) {
+  const parts = partsOf(found).map((part) => `${part} ${duration(found.parts[part][d])} (${TIMES[part][1]})`);
+  const much = found.time[d] > found.slow ? `: more than ${SLOW} times the median` : "";
+  return `${duration(found.time[d])}${much}; ${parts.join(", ")}`;
+}
+
+function keysOf(found) {
+  return ["Time is the mean of the last rounds: ", partsOf(found).map((part, i, all) =>
+    [h(`i.${part}`), `${part} – ${TIMES[part][1]}${i < all.length - 1 ? "; " : "."}`])];
+}
+
+// A device's time and what it is made of, as long as it is beside the slowest's.
+function clock(found, d) {
+  if (!known(found.time[d])) return h("span.hint.n", {}, "–");
+  let x = 0;
+  const bars = partsOf(found).map((part) => {
+    const width = (100 * (found.parts[part][d] ?? 0)) / (found.slowest || 1);
+    x += width;
+    return h(`rect.${part}`, { x: (x - width).toFixed(2), width: width.toFixed(2), height: 5 });
+  });
+  return h(`span.time${found.time[d] > found.slow ? ".slow" : ""}`, { title: timesOf(found, d) },
+    duration(found.time[d]),
+    h("svg", { viewBox: "0 0 100 5", preserveAspectRatio: "none", "aria-hidden": "true" }, bars));
 }
 
 function histogram(counts, classes) {

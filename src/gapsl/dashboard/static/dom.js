@@ -55,7 +55,8 @@ export function bytes(value) {
 
 export function duration(seconds) {
   if (!known(seconds)) return "–";
-  if (seconds < 1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
+  if (seconds < 0.0005) return seconds > 0 ? "< 1 ms" : "0 ms";
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 100) return `${Number(seconds.toPrecision(2))} s`;
   const minutes = Math.round(seconds / 60);
   if (minutes < 60) return `${minutes} min`;

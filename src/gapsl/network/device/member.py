@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gapsl.common.clock import timed
 from gapsl.common.errors import InputError
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
@@ -48,6 +49,8 @@ class Member:
         self.position = (0, 0)  # the last round and turn
         self._lent: dict[str, Tensor] = {}  # the mean of client-side models, for one evaluation
         self._sent: Upload | None = None  # waits for its reply
+        self._spent: dict[str, float] = {}  # seconds since that upload, by field of the next, and
+        self._said: dict[str, float] = {}  # what it said of them itself
 
     def ready(self) -> wire.FromDevice:
         """Return what the device has and can go on from."""
@@ -123,19 +126,21 @@ class Member:
             device.load(self.store.read(begin.round, device.where))
         self.device, self.generation = device, begin.generation
         self.total_rounds = begin.total_rounds
-        self.position, self._sent = (begin.round, 0), None
+        self.position, self._sent, self._spent = (begin.round, 0), None, {}
         self.store.forget_after(begin.round)
         yield wire.FromDevice(done=wire.Done())
 
     def _forward(self, device: Device, command: wire.Forward) -> Iterator[Outgoing]:
         asked = (command.round, command.turn)
         if self._sent is None or self.position != asked:  # else the link broke before the server had it all
-            with COMPUTING:
+            with COMPUTING, timed(self._spent, "forward_seconds"):
                 self._sent = device.forward(*asked, learn=command.learn)
-            self.position = asked
+            self.position, self._said, self._spent = asked, self._spent, {}
         activations, labels = self._sent.pack()
         header, payload = describe(activations, self.welcome.activations, self.welcome.compression)
-        sent = wire.Upload(round=asked[0], turn=asked[1], activations=header, labels=labels.tolist())
+        sent = wire.Upload(
+            round=asked[0], turn=asked[1], activations=header, labels=labels.tolist(), **self._said
+        )
         yield from framed(wire.FromDevice(upload=sent), payload)
 
     def _backward(self, device: Device, command: wire.Backward, gradient: Tensor | None) -> None:
@@ -148,7 +153,7 @@ class Member:
         if gradient is None:
             gradient = torch.zeros_like(sent.pack()[0])
         reply = Reply.unpack(gradient.to(sent.activations), command.step, sent.rows - len(sent.activations))
-        with COMPUTING:
+        with COMPUTING, timed(self._spent, "backward_seconds"):
             device.backward(command.round, reply)
 
     def _share(self, device: Device, share: wire.Share, wanted: Callable[[], bool]) -> wire.FromDevice:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.protocol.channel import PARAMETERS, PROTOCOL, Backoff, open_channel
-from gapsl.network.protocol.codec import describe
+from gapsl.network.protocol.codec import WIRE_DTYPES, describe
 from gapsl.network.protocol.errors import WireError, why_failed
 from gapsl.network.protocol.framing import TensorSpec, framed, received, serialize
 
@@ -105,8 +105,7 @@ def taken(answers: Iterator[bytes], model: Model) -> dict[str, Tensor]:
         tensor = model.get(message.named.name)
         if tensor is None:
             raise WireError(wire.MALFORMED, "the mean has a tensor that the model does not have")
-        header, _ = describe(tensor[:0] if tensor.dim() else tensor, wire.PLAIN)  # for its type
-        return message.named.tensor, TensorSpec(header.dtype, tuple(tensor.shape))
+        return message.named.tensor, TensorSpec(WIRE_DTYPES[tensor.dtype], tuple(tensor.shape))
 
     found: dict[str, Tensor] = {}
     for message, tensor in received(wire.ToParameterClient, answers, announced):

@@ -27,7 +27,7 @@ CODECS: Mapping[wire.Codec, NumberFormat] = {
 LARGEST_RANK = 8  # dimensions of a tensor; more are a mistake or an attack
 ZSTD_LEVEL = 1  # the fastest of the usual ones
 
-_WIRE_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
+WIRE_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def describe(
@@ -38,10 +38,10 @@ def describe(
     So the tensor must not be changed before the bytes are sent. Where it lay in memory (strides, channels
     last) is not sent: its numbers go in row-major order.
     """
-    if tensor.dtype not in _WIRE_DTYPES:
-        raise InputError(f"a tensor of {tensor.dtype} cannot be sent; known: {[*_WIRE_DTYPES]}")
+    if tensor.dtype not in WIRE_DTYPES:
+        raise InputError(f"a tensor of {tensor.dtype} cannot be sent; known: {[*WIRE_DTYPES]}")
     header = wire.Tensor(
-        dtype=_WIRE_DTYPES[tensor.dtype], shape=tensor.shape, codec=codec, compression=compression
+        dtype=WIRE_DTYPES[tensor.dtype], shape=tensor.shape, codec=codec, compression=compression
     )
     expected_bytes(header.shape, header.dtype, codec)  # refuses what cannot be decoded
     data = CODECS[codec].write(tensor.detach().cpu())

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from gapsl.device.build import EVALUATION_BATCH
 from gapsl.device.config import DeviceConfig
+from gapsl.models.part import DTYPES
 from gapsl.network.protocol import wire_pb2 as wire
+from gapsl.network.protocol.codec import WIRE_DTYPES
 from gapsl.network.protocol.framing import AtMost, TensorSpec
 
 
@@ -30,7 +32,7 @@ class TensorContract:
     def of(cls, welcome: wire.Welcome, config: DeviceConfig, cut: tuple[int, ...]) -> TensorContract:
         """Make the contract of a run whose activations have a shape, which both know from the model."""
         return cls(
-            wire.FLOAT64 if config.precision == "float64" else wire.FLOAT32,
+            WIRE_DTYPES[DTYPES[config.precision]],
             cut,
             config.batch_size,
             EVALUATION_BATCH,

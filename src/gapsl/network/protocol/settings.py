@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.registry import nearest
-from gapsl.common.settings import Settings, in_words
+from gapsl.common.settings import Settings, brief, in_words
 from gapsl.network.protocol import wire_pb2 as wire
 from gapsl.network.tls.names import check_name
 
@@ -162,6 +162,6 @@ def make_network(values: Mapping[str, Any]) -> Network:
             raise InputError(
                 f"unknown setting 'network.{name}'; {nearest(name, set(Network.model_fields))}"
             ) from None
-        raise InputError(f"network.{name}: {in_words(mistake)} (got {mistake['input']!r})") from None
+        raise InputError(f"network.{name}: {in_words(mistake)} (got {brief(mistake['input'])})") from None
     network.round_policy()
     return network

@@ -156,16 +156,20 @@ class Stored(_message.Message):
     def __init__(self, round: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("round", "turn", "activations", "labels")
+    __slots__ = ("round", "turn", "activations", "labels", "forward_seconds", "backward_seconds")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     round: int
     turn: int
     activations: Tensor
     labels: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ...) -> None: ...
+    forward_seconds: float
+    backward_seconds: float
+    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., activations: _Optional[_Union[Tensor, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., forward_seconds: _Optional[float] = ..., backward_seconds: _Optional[float] = ...) -> None: ...
 
 class Scored(_message.Message):
     __slots__ = ("batch", "activations", "labels")

@@ -63,6 +63,8 @@ class DeviceLink:
     pending: deque[PendingCommand] = field(default_factory=deque)  # the first is sent if there is a session
     reply: tuple[wire.ToDevice, Sequence[memoryview]] | None = None  # the last, in case it was lost
     turn: int = 0  # of the last upload
+    asked: float = 0.0  # when it was asked for that one
+    uploaded: float = math.inf  # when it was here
     has: set[tuple[int, int]] = field(default_factory=set)  # evaluation sets and batches that it was sent
 
     @property

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_json
+from gapsl.common.reading import read_bytes
 from gapsl.common.settings import in_words
 from gapsl.device.exchange import DeviceInfo
 from gapsl.network.protocol import wire_pb2 as wire
@@ -201,7 +202,7 @@ class FleetState:
 def read_fleet(path: Path) -> FleetFile:
     """Read the file, or say what to do about one that is damaged."""
     try:
-        return FleetFile.model_validate_json(path.read_bytes())
+        return FleetFile.model_validate_json(read_bytes(path))
     except (OSError, ValidationError) as error:
         why = in_words(error.errors()[0]) if isinstance(error, ValidationError) else error.strerror
         raise InputError(f"{path} is damaged: {why}; restore it, or start a new run") from None

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 import torch
@@ -61,6 +62,7 @@ class Answered:
     answer: Answer
     tensor: Tensor | None
     labels: Tensor | None
+    at: float = field(default_factory=time.monotonic)  # when all of it was here
 
 
 @dataclass(frozen=True)

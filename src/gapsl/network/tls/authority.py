@@ -201,7 +201,7 @@ class Authority:
             folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o700, int(time.time())
             tar.addfile(folder)
             for file in self.files(name):
-                data = file.read_bytes()
+                data = read_file(file)
                 member = tarfile.TarInfo(f"{name}/{file.name}")
                 member.size, member.mode, member.mtime = len(data), 0o600, int(file.stat().st_mtime)
                 tar.addfile(member, io.BytesIO(data))

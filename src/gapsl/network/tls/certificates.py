@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import read_bytes
 from gapsl.network.tls.names import check_name
 
 CA_DAYS = 3650
@@ -128,7 +129,7 @@ def new_list(ca: Pair, revoked: Mapping[int, datetime], *, number: int) -> bytes
 def read_file(path: Path) -> bytes:
     """Return a file's content."""
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 

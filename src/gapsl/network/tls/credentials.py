@@ -14,6 +14,7 @@ from time import strftime
 import grpc
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import read_bytes
 from gapsl.network.tls.names import FOLDER, Files, files_of
 
 # Of OpenSSL's X509_V_ERR_ codes, those with a remedy of their own.
@@ -135,7 +136,7 @@ def _shake_hands(holder: ssl.SSLContext, judge: ssl.SSLContext, *, serving: bool
 
 def _check_readable(path: Path, command: str) -> None:
     try:
-        path.open("rb").close()
+        read_bytes(path)  # so that OpenSSL, which would wait, reads no pipe
     except FileNotFoundError:
         raise InputError(
             f"{path} is missing; copy it here from the authority, which makes it with: {command}"

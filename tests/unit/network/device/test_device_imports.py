@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OURS = ("methods", "options", "run", "fleets", "analysis")
+OURS = ("methods", "options", "run", "fleets", "analysis", "inference", "dashboard")
 OTHERS = (
     "gapsl_reproduction",
     "matplotlib",

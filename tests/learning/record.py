@@ -1,7 +1,7 @@
 """Record the trajectories that the tests of learning compare with, in references.json.
 
-    OMP_NUM_THREADS=1 python tests/unit/learning/record.py            # record them again
-    OMP_NUM_THREADS=1 python tests/unit/learning/record.py --noise    # measure what rounding alone moves
+    OMP_NUM_THREADS=1 python tests/learning/record.py            # record them again
+    OMP_NUM_THREADS=1 python tests/learning/record.py --noise    # measure what rounding alone moves
 
 Record again only after a change that is meant to alter what is computed, and say in that commit which
 statistic moved and why. The file carries the commit, the versions and the settings it came from.

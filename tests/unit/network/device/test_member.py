@@ -30,6 +30,7 @@ def member(tmp_path):
 def forward(member, round, *, learn):
     command = wire.ToDevice(forward=wire.Forward(round=round, learn=learn))
     message, *payload = member.carry_out(command, None)
+    message.upload.ClearField("forward_seconds")
     return message.upload, b"".join(payload)
 
 
