@@ -123,6 +123,7 @@ def test_a_browser_comes_back_after_the_server_was_away(tmp_path: Path, opened: 
         page = opened(address)
         wait_until(lambda: shown_round(page) == 10, "10 rounds")
     page.wait_for_selector("text=no connection")
+    page.click("role=radio[name='epochs']")  # asks in vain, and says nothing more
     with (run / "records.jsonl").open("a") as file:
         file.writelines(lines(30, 3, 10, first=11))
     with served(run, port=int(address.rstrip("/").rpartition(":")[2])):

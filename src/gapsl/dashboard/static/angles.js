@@ -44,16 +44,16 @@ export function anglesView(page) {
     play.textContent = "Pause";
     if (Number(slider.value) >= Number(slider.max)) slider.value = 0;
     timer = setInterval(() => {
-      if (Number(slider.value) >= Number(slider.max)) return stop();
+      if (Number(slider.value) >= Number(slider.max)) { stop(); return; }
       slider.value = Number(slider.value) + Math.max(1, Math.round(slider.max / 200));
-      return go(Number(slider.value));
+      go(Number(slider.value));
     }, 120);
   }
 
-  async function go(place) {
+  function go(place) {
     const last = place >= found.rounds.length - 1;
     round = last && !isReport ? null : found.rounds[place]; // at the end it follows the run
-    await load();
+    load().catch(page.failed);
   }
 
   async function load() {

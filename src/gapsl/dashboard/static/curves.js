@@ -69,8 +69,8 @@ export function curvesView(page) {
   const charts = new Map();
   let zoom = null;
 
-  const onzoom = (range) => { zoom = range; update(); };
-  const setAxis = (axis) => { page.axis = axis; zoom = null; update(); };
+  const onzoom = (range) => { zoom = range; update().catch(page.failed); };
+  const setAxis = (axis) => { page.axis = axis; onzoom(null); };
 
   function chartOf(spec, run) {
     if (!charts.has(spec.title)) {

@@ -26,6 +26,10 @@ const page = {
   run() {
     return this.overview?.runs.find((run) => run.id === this.number) ?? this.overview?.runs[0] ?? null;
   },
+  failed(error) {
+    // That there is no connection is said in the bar.
+    if (!(error instanceof Unreachable)) fill(notices, h("p.notice.bad", { role: "alert" }, error.message));
+  },
 };
 let view = null, name = null, busy = false, again = false, linked = true;
 const bar = h("div.bar"), tabs = h("div"), notices = h("div"), main = h("main", { id: "main" }), foot = h("footer");
@@ -159,8 +163,7 @@ async function refresh() {
     }
     document.body.dataset.round = String(page.run()?.round ?? 0);
   } catch (error) {
-    // That there is no connection is said above.
-    if (!(error instanceof Unreachable)) fill(notices, h("p.notice.bad", { role: "alert" }, error.message));
+    page.failed(error);
   }
   setTimeout(() => {
     busy = false;
