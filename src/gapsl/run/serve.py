@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import shlex
 import time
@@ -114,17 +115,22 @@ def serve_run(
 
 
 class RoundLog(Observer):
-    """Says how the run goes on, in log lines."""
+    """Says how the run goes on, in log lines: of rounds in which nothing happens, one per second at most."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._total, self._before, self._begun = 0, 0, 0.0
+        self._total, self._before, self._begun, self._said = 0, 0, 0.0, -math.inf
 
     def started(self, run: Started) -> None:
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
         self._total, self._before, self._begun = run.total_rounds, run.first_round - 1, time.monotonic()
 
     def round(self, record: RoundRecord) -> None:
+        now = time.monotonic()
+        worth_it = record.evaluation or record.events.absent or record.round == self._total
+        if not worth_it and now - self._said < 1:
+            return
+        self._said = now
         fields: dict[str, Any] = {"round": record.round}
         words = [f"round {record.round}/{self._total}"]
         if record.loss is not None:
@@ -141,7 +147,7 @@ class RoundLog(Observer):
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
         done = record.round - self._before
         if done > 0:  # not so after it went back behind where this process began
-            seconds = (time.monotonic() - self._begun) / done
+            seconds = (now - self._begun) / done
             left = timedelta(seconds=round(seconds * (self._total - record.round)))
             words.append(f"({seconds:.2g} s per round, {left} left)")
         log.info(" ".join(words), extra={"fields": fields})

@@ -39,7 +39,7 @@ export function devicesView(page) {
   // What it is sorted by, its heading, its classes.
   const columns = () => [
     ["names", "device", ""], ["state", "state", ""],
-    [null, "labels", "bars-cell"], [null, found.traced || "angle", ""], ["time", "time per round", "n"],
+    [null, "labels", "bars-cell"], [null, "angle", ""], ["time", "time per round", "n"],
     ...(found.chooses ? [["led", "leader", "n.extra"]] : []),
     ...[...(found.chooses ? ["kept", "excluded"] : []), "skipped", "accuracy", "loss", "traffic"]
       .map((name) => [name, name, "n.extra"]),
