@@ -41,10 +41,6 @@ class Clock:
         for phase, seconds in spent.items():
             own[phase] = own.get(phase, 0.0) + seconds
 
-    def take_of(self, device: int) -> dict[str, float]:
-        """Return a device's, and begin anew with it."""
-        return self._spent.pop(device, {})
-
     def take(self) -> dict[int, dict[str, float]]:
         """Return all of it, and begin anew."""
         spent, self._spent = self._spent, {}

@@ -21,11 +21,9 @@ def stream_seed(seed: int, purpose: str, device: int = -1, round: int = 0, turn:
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "little") >> 1
 
 
-def numpy_stream(
-    seed: int, purpose: str, device: int = -1, round: int = 0, turn: int = 0
-) -> np.random.Generator:
+def numpy_stream(seed: int, purpose: str, device: int = -1, round: int = 0) -> np.random.Generator:
     """Return a fresh numpy generator for the stream with this name."""
-    return np.random.default_rng(stream_seed(seed, purpose, device, round, turn))
+    return np.random.default_rng(stream_seed(seed, purpose, device, round, 0))
 
 
 def torch_stream(seed: int, purpose: str, device: int = -1, round: int = 0, turn: int = 0) -> torch.Generator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import placed
+from gapsl.common.reading import open_file
 
 CANNOT_STORE = (OSError, SafetensorError)  # what writing raises where there is no room
 PREFIX, DRAFT = "round-", ".draft-"
@@ -120,8 +120,7 @@ def read_tensors(
 
 def opened(path: Path) -> Any:
     """Return a file of tensors; a pipe, which nobody may ever write to, is none."""
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+    open_file(path).close()
     return safe_open(path, framework="pt")
 
 

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gapsl.common.errors import InputError
+from gapsl.common.reading import open_file
 from gapsl.dashboard.downsample import Numbers, Trace, mean_of
 from gapsl.run.records import Angles, ByDevice, Evaluation, RoundRecord
 
@@ -80,7 +81,7 @@ class RecordIndex:
         A last line that is not finished is left for the next time; a file that was shortened is read anew.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 return self._read_on(file, time.monotonic() + seconds)
         except FileNotFoundError:
             changed = self.lines > 0
@@ -223,7 +224,7 @@ class RecordIndex:
     def angles_at(self, place: int) -> Angles | None:
         """Return the angles of the place-th round that has them, read from the file again."""
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 file.seek(self.measured_at[place])
                 return RoundRecord.from_line(file.readline()).angles
         except (OSError, ValueError):  # the run has gone back a moment ago

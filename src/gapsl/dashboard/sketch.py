@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
+from gapsl.common.reading import open_file
 from gapsl.dashboard.record_index import RecordIndex
 from gapsl.run.records import RoundRecord
 
@@ -19,7 +20,7 @@ def sketch_of(path: Path, every: int | None, most: int = 120) -> RecordIndex:
     Rounds follow each other in the file and take about the same room, so a round is found by a few guesses.
     """
     found = RecordIndex(path)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         found.size = os.fstat(file.fileno()).st_size
         last, _ = last_line(file, found.size)
         total = round_of(last)

@@ -31,7 +31,7 @@ class HuggingFaceData(Dataset[tuple[Tensor, int]]):
                     f"the dataset has no column {name!r}; it has {', '.join(columns)}: name them with "
                     "inputs=... and label=..."
                 )
-        self._dataset, self._inputs, self._label = dataset, inputs, label
+        self._dataset, self._inputs = dataset, inputs
         self.labels = [int(found) for found in dataset[label]]
         names = getattr(dataset.features[label], "names", None)
         self.classes = None if names is None else tuple(names)

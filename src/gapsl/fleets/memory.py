@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
-from gapsl.fleets.kept import Fetch, Kept, What, own
-from gapsl.fleets.messages import Answered, Computed, Layout, dense_strides
+from gapsl.fleets.messages import Computed, Layout, ReplyMessage, dense_strides
+from gapsl.fleets.remote_tensor import Fetch, RemoteTensor, TensorName, own
 from gapsl.methods.contribution import Branches, Contribution, Halfway
 from gapsl.methods.server_model import ServerModel
 from gapsl.methods.sketched import SketchedServerModel
@@ -64,7 +64,7 @@ class Memory:
             )
         )
 
-    def at_cut(self, what: What) -> Tensor:
+    def at_cut(self, what: TensorName) -> Tensor:
         """Return where a tensor at the cut goes that is asked for."""
         return self.labels if what == "labels" else self.cut
 
@@ -85,11 +85,11 @@ class Memory:
             return replace(said, last=found.last.numpy())
         return replace(said, whole=True, length=found.length, finite=found.finite)
 
-    def get(self, said: Computed, round: int, turn: int, fetch: Fetch) -> Contribution | Halfway:
+    def get(self, said: Computed, round: int, turn: int, source: Fetch) -> Contribution | Halfway:
         """Return what was computed for an upload, as views of the memory; what was kept can be fetched."""
 
-        def kept(what: What, layout: Layout) -> Tensor:
-            return Kept.of(layout.without_memory(self.at_cut(what).dtype), what, said.device, fetch)
+        def kept(what: TensorName, layout: Layout) -> Tensor:
+            return RemoteTensor.of(layout.without_memory(self.at_cut(what).dtype), what, said.device, source)
 
         activations, labels = kept("activations", said.activations), kept("labels", said.labels)
         probes = None if said.probes is None else said.probes.read(self.probes[said.place])
@@ -106,22 +106,22 @@ class Memory:
             row.copy_(total)
         return tuple(device for device, _ in branches)
 
-    def put_reply(self, device: int, place: int, reply: Reply) -> Answered:
+    def put_reply(self, device: int, place: int, reply: Reply) -> ReplyMessage:
         """Put into the memory what a device does not have of its reply."""
         if not reply.step:
-            return Answered(False)
+            return ReplyMessage(False)
         gradient, pull = own(reply.gradient, device), reply.pull
         probes = 0 if pull is None else len(pull)
         if gradient is None:
-            return Answered(True, None, Layout.write(reply.pack(), self.cut[place]), probes)
+            return ReplyMessage(True, False, Layout.write(reply.pack(), self.cut[place]), probes)
         rows = None if pull is None else Layout.write(pull, self.cut[place])
-        return Answered(True, (gradient.what, gradient.divisor), rows, probes)
+        return ReplyMessage(True, True, rows, probes)
 
-    def reply(self, place: int, said: Answered, kept: Tensor | None) -> Reply:
-        """Return a reply, as a view of the memory, with the gradient that the worker has kept, if so."""
+    def reply(self, place: int, said: ReplyMessage, own: Tensor | None) -> Reply:
+        """Return a reply, as a view of the memory, with the gradient that the worker has, if so."""
         rows = self.cut[place][:0] if said.rows is None else said.rows.read(self.cut[place])
-        if kept is not None:
-            return Reply(kept, pull=rows if said.probes else None)
+        if own is not None:
+            return Reply(own, pull=rows if said.probes else None)
         return Reply.unpack(rows, said.step, said.probes)
 
 

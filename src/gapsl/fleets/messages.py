@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gapsl.fleets.kept import What
+from gapsl.fleets.remote_tensor import TensorName
 from gapsl.methods.contribution import Branches
 
 if TYPE_CHECKING:
@@ -79,11 +79,13 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Said:
+class WorkerResult:
     """What a worker says of a device; what is large is in the memory, at this place."""
 
     device: int
     place: int
+    # By device and phase, what was counted since somebody was last told.
+    seconds: Mapping[int, Mapping[str, float]] = field(default_factory=dict, kw_only=True)
 
     def crossing(self, memory: Memory) -> list[Tensor]:
         """Return where it is in the memory: this has to be sent along where the memory is not shared."""
@@ -91,7 +93,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Computed(Said):
+class Computed(WorkerResult):
     """Of a device's upload and the passes for it; what is at the cut stays with the worker."""
 
     activations: Layout
@@ -103,7 +105,6 @@ class Computed(Said):
     whole: bool = False  # whether it does not, and there is the rest
     length: float = 0.0
     finite: bool = False
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of the device since its last upload
 
     def crossing(self, memory: Memory) -> list[Tensor]:
         """The gradient, and what the device makes of the probes."""
@@ -112,10 +113,10 @@ class Computed(Said):
 
 
 @dataclass(frozen=True)
-class Handed(Said):
+class FetchedTensor(WorkerResult):
     """Of a tensor at the cut that was asked for; none, where there is none."""
 
-    what: What
+    what: TensorName
     layout: Layout | None
 
     def crossing(self, memory: Memory) -> list[Tensor]:
@@ -124,7 +125,7 @@ class Handed(Said):
 
 
 @dataclass(frozen=True)
-class Regularised(Said):
+class Regularised(WorkerResult):
     """Of a gradient that the derivative of a regulariser was added to, or else that stands in its place."""
 
     finite: bool
@@ -136,7 +137,7 @@ class Regularised(Said):
 
 
 @dataclass(frozen=True)
-class Summed(Said):
+class Summed(WorkerResult):
     """Of a sum of gradients; the place is the worker's."""
 
     devices: tuple[int, ...]  # one of each branch
@@ -152,18 +153,18 @@ class Summed(Said):
 
 
 @dataclass(frozen=True)
-class Measured(Said):
+class Value(WorkerResult):
     """Of a gradient its length, or of an evaluation set the probabilities, as an array."""
 
     found: Any
 
 
 @dataclass(frozen=True)
-class Answered:
+class ReplyMessage:
     """What a process is told of a reply to a device: what it has anyway by name, the rest in the memory."""
 
     step: bool
-    kept: tuple[What, float | None] | None = None  # a gradient of its own, and what it is divided by
+    own: bool = False  # the gradient is the one that the worker has measured
     rows: Layout | None = None
     probes: int = 0  # how many of the rows are the pull's
 

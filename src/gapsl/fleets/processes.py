@@ -1,6 +1,6 @@
 """Workers that are processes of this machine.
 
-They are forked: data, models and the method are there without being sent. Weights, uploads and gradients lie
+They are forked: data, models and the method are there without being sent. Weights and gradient rows lie
 in shared memory, and pipes carry only who is to do what.
 """
 
@@ -92,7 +92,7 @@ class ProcessFleet(SpreadFleet[Process]):
         with suppress(OSError):  # one that is gone is noticed when its answer does not come
             link.pipe.send(job)
 
-    def _answers(self, asked: Mapping[Process, int]) -> Iterator[Any]:
+    def _receive(self, asked: Mapping[Process, int]) -> Iterator[Any]:
         left = dict(asked)
         by_pipe: dict[Any, Process] = {process.pipe: process for process in left}
         while left:

@@ -20,7 +20,7 @@ from gapsl.common.errors import InputError, Unavailable
 from gapsl.device.exchange import Exchange, Upload
 from gapsl.fleets.base import Split
 from gapsl.fleets.memory import writable
-from gapsl.fleets.messages import Job, Said, Summed
+from gapsl.fleets.messages import Job, Summed, WorkerResult
 from gapsl.fleets.ray_actor import (
     Actor,
     Array,
@@ -150,7 +150,7 @@ class RayFleet(SpreadFleet[RayLink]):
         along = [part.numpy() for part in job.crossing(self._memory)]
         self._call(link, "do", job.placed(link.devices.index), weights, along)
 
-    def _answers(self, asked: Mapping[RayLink, int]) -> Iterator[Said]:
+    def _receive(self, asked: Mapping[RayLink, int]) -> Iterator[WorkerResult]:
         import ray
 
         left = {link.asked[-1]: link for link in asked}
@@ -160,7 +160,7 @@ class RayFleet(SpreadFleet[RayLink]):
             for said, along in self._get(link):
                 yield self._taken(link, said, along)
 
-    def _taken(self, link: RayLink, said: Said, along: Sequence[Array]) -> Said:
+    def _taken(self, link: RayLink, said: WorkerResult, along: Sequence[Array]) -> WorkerResult:
         """Put the arrays that came with an answer into the memory here."""
         summed = isinstance(said, Summed)
         place = self._running.index(link) if summed else self._places.get(said.device, 0)

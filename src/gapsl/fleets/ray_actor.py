@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import gapsl
 from gapsl.fleets.memory import Memory, writable
-from gapsl.fleets.messages import Job, Said
+from gapsl.fleets.messages import Job, WorkerResult
 from gapsl.fleets.worker import Worker
 from gapsl.methods.base import Strategy
 
 Array = np.ndarray[Any, Any]
-Sent = tuple[Said, list[Array]]  # with what of it is in the memory
+Sent = tuple[WorkerResult, list[Array]]  # with what of it is in the memory
 
 
 class Actor:

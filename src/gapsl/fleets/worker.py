@@ -18,20 +18,20 @@ from torch import Tensor
 from gapsl.common.clock import Clock, timed
 from gapsl.device.device import Device
 from gapsl.fleets.base import EvaluationInputs, Split, probabilities
-from gapsl.fleets.kept import What, divided
 from gapsl.fleets.local import load, save
 from gapsl.fleets.memory import Memory, writable
 from gapsl.fleets.messages import (
     Answer,
-    Answered,
     Computed,
-    Handed,
+    FetchedTensor,
     Job,
     Layout,
-    Measured,
     Regularised,
+    ReplyMessage,
     Summed,
+    Value,
 )
+from gapsl.fleets.remote_tensor import TensorName, divided
 from gapsl.methods.base import Strategy
 from gapsl.methods.contribution import Contribution, Halfway, Regulariser
 from gapsl.methods.server_model import ServerModel
@@ -49,7 +49,9 @@ class Worker:
     strategy: Strategy
     number: int = 0  # where its sums go in the memory
     _last: dict[int, Contribution | Halfway] = field(default_factory=dict)  # for further passes
-    _kept: dict[tuple[What, int], Tensor] = field(default_factory=dict)  # at the cut, until the next exchange
+    # What is at the cut, until the next exchange.
+    _kept: dict[tuple[TensorName, int], Tensor] = field(default_factory=dict)
+    _replies: dict[int, Tensor] = field(default_factory=dict)  # gradients that will be delivered
     _own: dict[ServerModel, ServerModel] = field(default_factory=dict)  # copies whose weights may be moved
 
     def begin(self) -> None:
@@ -86,7 +88,7 @@ class Worker:
                 upload = self.devices[id].forward(round, turn, learn=learn)
             self._kept["activations", id], self._kept["labels", id] = upload.activations, upload.labels
             self._last[id] = self.strategy.beside(upload, memory.rows[place])
-            yield replace(self._said(memory, place, self._last[id]), seconds=self._clock.take_of(id))
+            yield self._result(memory, place, self._last[id])
 
     def backwards(self, memory: Memory, asked: Sequence[tuple[int, int, float, Any]]) -> Iterator[Computed]:
         """Run passes back that have waited halfway, from the gradients at the logits that come."""
@@ -95,23 +97,25 @@ class Worker:
             assert isinstance(waited, Halfway)
             passes = self.strategy.passes(id)
             found = passes.backward(replace(waited, loss=loss), writable(last), memory.rows[place])
-            yield self._said(memory, place, found)
+            yield self._result(memory, place, found)
 
-    def _said(self, memory: Memory, place: int, found: Contribution | Halfway) -> Computed:
+    def _result(self, memory: Memory, place: int, found: Contribution | Halfway) -> Computed:
         if isinstance(found, Contribution):
             self._kept["gradient", found.device] = found.activation_gradient
-        return memory.put(place, found)
+        return replace(memory.put(place, found), seconds=self._clock.take())
 
-    def hand_over(self, memory: Memory, asked: Sequence[tuple[int, int]], what: What) -> Iterator[Handed]:
+    def fetch(
+        self, memory: Memory, asked: Sequence[tuple[int, int]], what: TensorName
+    ) -> Iterator[FetchedTensor]:
         """Put what is kept at the cut into the memory."""
         for id, place in asked:
             found = self._kept.get((what, id))
-            yield Handed(
+            yield FetchedTensor(
                 id, place, what, None if found is None else Layout.write(found, memory.at_cut(what)[place])
             )
 
     def regularise(
-        self, memory: Memory, asked: Sequence[tuple[int, int, bool]], how: Regulariser
+        self, memory: Memory, asked: Sequence[tuple[int, int, bool]], how: Regulariser, name: TensorName
     ) -> Iterator[Regularised]:
         """Add the derivatives of devices' regularisers to their gradients in the memory.
 
@@ -127,11 +131,17 @@ class Worker:
             elif on_weights is not None:
                 memory.rows[place].copy_(on_weights)
             if returned is not None:
-                self._kept["regularised", id] = returned
-            yield Regularised(id, place, returned is not None, on_weights is not None and not here)
+                self._kept[name, id] = returned
+            apart = on_weights is not None and not here
+            yield Regularised(id, place, returned is not None, apart, seconds=self._clock.take())
 
     def branches(
-        self, memory: Memory, asked: Sequence[tuple[int, int, float]], towards: bool, how: Regulariser | None
+        self,
+        memory: Memory,
+        asked: Sequence[tuple[int, int, float]],
+        towards: bool,
+        how: Regulariser | None,
+        name: TensorName,
     ) -> Iterator[Summed]:
         """Add up devices' gradients, and the derivatives of their regularisers towards the leader, if so."""
         passes = self.strategy.server
@@ -143,37 +153,36 @@ class Worker:
         branches, returned = passes.branches(found, [weight for *_, weight in asked], leader, how)
         added = {id: one for (id, *_), one in zip(asked, returned, strict=True) if one is not None}
         if towards:
-            self._kept.update({("regularised", id): one for id, one in added.items()})
-        yield Summed(asked[0][0], self.number, memory.put_branches(self.number, branches), tuple(added))
+            self._kept.update({(name, id): one for id, one in added.items()})
+        devices = memory.put_branches(self.number, branches)
+        yield Summed(asked[0][0], self.number, devices, tuple(added), seconds=self._clock.take())
 
     def lengths(
-        self, memory: Memory, asked: Sequence[tuple[int, int, What, float | None]]
-    ) -> Iterator[Measured]:
-        """Measure gradients that are to be delivered."""
+        self, memory: Memory, asked: Sequence[tuple[int, int, TensorName, float | None]]
+    ) -> Iterator[Value]:
+        """Measure gradients that will be delivered."""
         for id, place, what, divisor in asked:
-            yield Measured(id, place, float(self._gradient(id, what, divisor).norm()))
-
-    def _gradient(self, id: int, what: What, divisor: float | None) -> Tensor:
-        return divided(self._kept[what, id], divisor)
+            self._replies[id] = divided(self._kept[what, id], divisor)
+            yield Value(id, place, float(self._replies[id].norm()))
 
     def deliver(
-        self, memory: Memory, asked: Sequence[tuple[int, int, Answered]], round: int
+        self, memory: Memory, asked: Sequence[tuple[int, int, ReplyMessage]], round: int
     ) -> Iterator[None]:
         """Run devices back from the cut; nobody waits for it."""
         for id, place, said in asked:
-            kept = None if said.kept is None else self._gradient(id, *said.kept)
+            own = self._replies.pop(id) if said.own else None
             with timed(self._clock.of(id), "backward"):
-                self.devices[id].backward(round, memory.reply(place, said, kept))
+                self.devices[id].backward(round, memory.reply(place, said, own))
         yield from ()
 
     def evaluate(
         self, memory: Memory, asked: Sequence[tuple[int, int]], split: Split, count: int
-    ) -> Iterator[Measured]:
+    ) -> Iterator[Value]:
         """Run an evaluation set through devices' models and the server's."""
         server = self.strategy.server_model()
         for id, place in asked:
             found = probabilities(server, self.devices[id].activations(self.sets[split]()), count)
-            yield Measured(id, place, found.numpy())
+            yield Value(id, place, found.numpy())
 
     def save(self, memory: Memory, asked: Sequence[Any], folder: Path) -> Iterator[None]:
         """Write the devices' states."""
@@ -191,7 +200,7 @@ class Worker:
 
     @property
     def _clock(self) -> Clock:
-        """What devices and passes took here, until the device's next upload tells it."""
+        """What devices and passes took here, until somebody is told."""
         return self.strategy.server.clock
 
     def _movable(self, id: int) -> ServerModel:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gapsl.common.errors import Rewind, Unavailable
 from gapsl.fleets.local import LocalFleet
-from gapsl.fleets.messages import Job
+from gapsl.fleets.messages import Job, WorkerResult
 from gapsl.fleets.worker import Worker
 from gapsl.methods.base import Strategy
 
@@ -60,7 +60,7 @@ class Workers(LocalFleet, Generic[AnyLink]):
         """Say what to do."""
 
     @abstractmethod
-    def _answers(self, asked: Mapping[AnyLink, int]) -> Iterator[Any]:
+    def _receive(self, asked: Mapping[AnyLink, int]) -> Iterator[Any]:
         """Yield so many answers of each worker, as they come."""
 
     @staticmethod
@@ -126,6 +126,14 @@ class Workers(LocalFleet, Generic[AnyLink]):
                 self._tell(link, Job(name, mine, common))
                 told[link] = len(mine)
         return told
+
+    def _answers(self, asked: Mapping[AnyLink, int]) -> Iterator[Any]:
+        """Yield so many answers of each worker, as they come; what they say of time is noted."""
+        for answer in self._receive(asked):
+            if isinstance(answer, WorkerResult):
+                for device, spent in answer.seconds.items():
+                    self.clock.add(device, spent)
+            yield answer
 
     def _ask_all(self, job: Job) -> list[Any]:
         links = self._links()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from gapsl.common.clock import timed
 from gapsl.device.exchange import Reply, Upload
 from gapsl.methods.batch_norm import Statistics
 from gapsl.methods.outliers import Size
@@ -20,7 +18,6 @@ from gapsl.models.part import all_finite, length_of
 if TYPE_CHECKING:
     from gapsl.methods.server_model import ServerModel
 
-Pass = TypeVar("Pass", bound=Callable[..., Any])
 Penalty = Literal["exact", "finite", "none"]
 Branches = list[tuple[int, Tensor]]  # parts of a sum of gradients, by one of their devices
 
@@ -136,17 +133,6 @@ class Regulariser:
     def changes(self) -> bool:
         """Whether it changes any gradient."""
         return self.weight != 0 and self.mode != "none"
-
-
-def clocked_pass(run: Pass) -> Pass:
-    """Count the seconds of a method of the server's passes for the device that it is about."""
-
-    @functools.wraps(run)
-    def counted(self: Any, about: Any, *args: Any, **kwargs: Any) -> Any:
-        with timed(self.clock.of(about.device), "server"):
-            return run(self, about, *args, **kwargs)
-
-    return cast(Pass, counted)
 
 
 def size_of(contribution: Contribution) -> Size:

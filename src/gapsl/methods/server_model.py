@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gapsl.alignment import Pull, cosine_pull, exact_product, finite_product, finite_step
-from gapsl.common.clock import Clock
+from gapsl.common.clock import Clock, timed
 from gapsl.common.streams import global_stream
 from gapsl.device.exchange import Upload
 from gapsl.methods.batch_norm import RunningStatistics, Statistics
@@ -22,7 +23,6 @@ from gapsl.methods.contribution import (
     Halfway,
     Penalty,
     Regulariser,
-    clocked_pass,
 )
 from gapsl.models.part import ModelPart, all_finite, length_of
 
@@ -34,6 +34,20 @@ SAFE = 1e15  # no step of weights and a gradient below it overflows, whatever th
 def cross_entropy(logits: Tensor, labels: Tensor, device: int) -> Tensor:
     """Return the mean cross-entropy of a device's batch."""
     return F.cross_entropy(logits, labels)
+
+
+Pass = TypeVar("Pass", bound=Callable[..., Any])
+
+
+def clocked_pass(run: Pass) -> Pass:
+    """Count the seconds of a method of the server's passes for the device that it is about."""
+
+    @functools.wraps(run)
+    def counted(self: Any, about: Any, *args: Any, **kwargs: Any) -> Any:
+        with timed(self.clock.of(about.device), "server"):
+            return run(self, about, *args, **kwargs)
+
+    return cast(Pass, counted)
 
 
 class ServerModel:
@@ -64,10 +78,13 @@ class ServerModel:
         """Leave behind what belongs to this process: a round's gradients, and who computes elsewhere."""
         return {**vars(self), "elsewhere": None, "_rows": torch.empty(0)}
 
-    def copy(self) -> ServerModel:
+    def copy(self) -> Self:
         """Return passes over an independent copy of the model."""
-        words: dict[str, Any] = {"loss": self.loss, "device_loss": self.device_loss, "clock": self.clock}
-        return ServerModel(self.part.copy(), seed=self.seed, **words)
+        return type(self)(self.part.copy(), **self._words())
+
+    def _words(self) -> dict[str, Any]:
+        """Return what a copy is made with besides the model."""
+        return {"seed": self.seed, "loss": self.loss, "device_loss": self.device_loss, "clock": self.clock}
 
     @property
     def row_size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from gapsl.alignment.sketch import BUCKETS, CountSketch, TreeSum, total_of
 from gapsl.common.clock import Clock
 from gapsl.common.streams import torch_stream
 from gapsl.device.exchange import Upload
-from gapsl.methods.contribution import Branches, Contribution, Regulariser, clocked_pass
-from gapsl.methods.server_model import Loss, ServerModel, cross_entropy
+from gapsl.methods.contribution import Branches, Contribution, Regulariser
+from gapsl.methods.server_model import Loss, ServerModel, clocked_pass, cross_entropy
 from gapsl.models.part import ModelPart
 
 
@@ -49,12 +49,13 @@ class SketchedServerModel(ServerModel):
         """Leave behind what can be drawn and computed again."""
         return {**super().__getstate__(), "_sketch": None, "_whole": torch.empty(0), "_sum": TreeSum()}
 
-    def copy(self) -> SketchedServerModel:
-        words: dict[str, Any] = {"loss": self.loss, "device_loss": self.device_loss, "clock": self.clock}
-        words |= {"weights": self.weights, "averages": self.averages}
-        found = SketchedServerModel(self.part.copy(), seed=self.seed, **words)
+    def copy(self) -> Self:
+        found = super().copy()
         found.after, found.before = self.after, self.before
         return found
+
+    def _words(self) -> dict[str, Any]:
+        return {**super()._words(), "weights": self.weights, "averages": self.averages}
 
     @property
     def row_size(self) -> int:

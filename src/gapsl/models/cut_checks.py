@@ -52,12 +52,11 @@ def check_cut(
     input_shape: tuple[int, ...],
     classes: int,
     batch_size: int,
-    device_of: str | torch.device = "cpu",
     twice: bool = False,
 ) -> CutReport:
     """Report on a cut, or refuse it; the parts are left exactly as they were.
 
-    `device_of` is where the parts are; `twice` also asks for second derivatives of the server-side model.
+    `twice` also asks for second derivatives of the server-side model.
     """
     if batch_size < 1:
         raise InputError(f"a batch of {batch_size} holds nothing; give a batch size of 1 or more")
@@ -68,7 +67,7 @@ def check_cut(
     with untouched(both):
         torch.manual_seed(0)
         dtype = next((p.dtype for p in split.device.parameters() if p.is_floating_point()), torch.float32)
-        batch = torch.randn(batch_size, *input_shape, dtype=dtype, device=device_of)
+        batch = torch.randn(batch_size, *input_shape, dtype=dtype)
         both.train()
         with torch.no_grad():
             activations, device_flops = run_counted(split, "client-side", batch)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import room_needed
+from gapsl.common.reading import read_given
 from gapsl.data.download import Progress
 from gapsl.data.from_python import GivenData
 from gapsl.fleets.base import Fleet
@@ -185,7 +186,7 @@ def compose(
     if isinstance(config, Config):
         layers.append(config.given())
     elif config is not None:
-        layers.append(read_yaml(Path(config).expanduser()))
+        layers.append(read_yaml(Path(config).expanduser(), read_given))
     words = words or {}
     lengths = {name for name in ("rounds", "epochs") if words.get(name) is not None}
     if len(lengths) == 2:

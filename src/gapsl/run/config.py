@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -213,10 +213,10 @@ def explain(error: ValidationError, prefix: str = "") -> str:
     return "\n".join(lines)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, read: Callable[[Path, int], bytes] = read_bytes) -> dict[str, Any]:
     """Read a configuration file."""
     try:
-        values = yaml.safe_load(read_bytes(path, SMALL, pipes=True).decode())
+        values = yaml.safe_load(read(path, SMALL).decode())
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
     except yaml.MarkedYAMLError as error:

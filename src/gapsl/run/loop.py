@@ -165,7 +165,7 @@ class Training:
             seconds=seconds,
             device_seconds=self.fleet.clock.take(),
             averaged=weights is not None,
-            whole=plan.evaluation_due(round),
+            whole=evaluates,
             evaluation=evaluation,
             events=events,
         )

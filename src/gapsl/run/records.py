@@ -146,7 +146,7 @@ class RoundRecord(Subscripts):
         Mapping[str, ByDevice],
         "by phase and device: `forward`, `server` (passes for the device), `backward` (and step; in several "
         "processes and over the network that of the round before), `waiting` (over the network: for the "
-        "device, less what it says it computed); with more than 20 devices at evaluations only",
+        "device, less what it says it computed); with more than 20 devices in it at evaluations only",
     ] = field(default_factory=dict)
     angle_mean: Annotated[float | None, "mean angle between two devices' gradients, in radians"] = None
     angles: Annotated[

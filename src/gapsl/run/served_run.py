@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
-from gapsl.common.reading import SMALL, read_text
+from gapsl.common.reading import SMALL, read_given, read_text
 from gapsl.common.tensors import Rounds
 from gapsl.data import make_evaluation_transform
 from gapsl.device.build import LAYOUTS, batched
@@ -51,7 +51,7 @@ def served_settings(
     """Return the settings of a run: what is asked for, or what it was started with."""
     given = config.resolved() if isinstance(config, Config) else {}
     if isinstance(config, str | Path):
-        given = read_yaml(Path(config).expanduser())
+        given = read_yaml(Path(config).expanduser(), read_given)
     asked_for = merge(given, words)
     network = asked_for.pop("network", None) or {}
     if not isinstance(network, Mapping):

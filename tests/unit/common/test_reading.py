@@ -2,6 +2,7 @@
 
 import os
 import threading
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from gapsl.common import reading
 from gapsl.common.errors import InputError
 from gapsl.common.plugins import load_plugin
-from gapsl.common.reading import SMALL, read_bytes, read_end, read_text
+from gapsl.common.reading import SMALL, read_bytes, read_end, read_given, read_text
 from gapsl.data.partition import load_partition
 from gapsl.run.config import make_config, read_yaml
 from gapsl.run.folder import read_result
@@ -31,12 +32,22 @@ def test_a_file_is_read_whole_up_to_its_limit(tmp_path):
         read_bytes(path, limit=4)
 
 
+def test_a_small_file_takes_little_memory(tmp_path):
+    (tmp_path / "file").write_text("abc")
+    tracemalloc.start()
+    try:
+        read_bytes(tmp_path / "file")
+        assert tracemalloc.get_traced_memory()[1] < SMALL
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_pipe_is_read_as_long_as_somebody_writes(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(b"rounds: 3\n" * 20_000))
     writer.start()
-    assert read_bytes(pipe, SMALL, pipes=True) == b"rounds: 3\n" * 20_000  # more than a pipe holds
+    assert read_given(pipe, SMALL) == b"rounds: 3\n" * 20_000  # more than a pipe holds
     writer.join()
 
 
@@ -51,7 +62,7 @@ def test_a_pipe_without_end_is_read_up_to_the_limit():
     writer = threading.Thread(target=flood)
     writer.start()
     with pytest.raises(InputError, match="cannot be read: it has more than 1 MiB; give a file of settings"):
-        read_yaml(Path(f"/dev/fd/{reads}"))
+        read_yaml(Path(f"/dev/fd/{reads}"), read_given)
     os.close(reads)
     writer.join()
 
@@ -60,13 +71,16 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "PIPE_SECONDS", 0.1)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="nobody writes to this pipe"):
-        read_yaml(tmp_path / "pipe")
+        read_yaml(tmp_path / "pipe", read_given)
 
 
 def test_a_file_of_gapsl_is_no_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="it is no file"):
-        read_result(tmp_path / "pipe")
+    for read in (read_result, read_yaml):
+        with pytest.raises(InputError, match="it is no file"):
+            read(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is no file"):
+        read_end(tmp_path / "pipe", 10)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +88,7 @@ def test_a_file_of_gapsl_is_no_pipe(tmp_path):
 )
 def test_settings_are_read_from_nothing_else(path, why):
     with pytest.raises(InputError, match=f"{path} cannot be read: .*{why}.*; give a file of settings"):
-        read_yaml(Path(path))
+        read_yaml(Path(path), read_given)
 
 
 @pytest.mark.parametrize(

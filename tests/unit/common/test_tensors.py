@@ -108,8 +108,8 @@ def test_a_file_that_cannot_be_read_names_the_way_out(tmp_path):
 def test_a_pipe_or_a_folder_is_no_file_of_tensors(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    for name in ("pipe", "folder"):
-        with pytest.raises(InputError, match=r"there is no such file: .*; put it back from a copy"):
+    for name, why in {"pipe": "it is no file", "folder": "Is a directory"}.items():
+        with pytest.raises(InputError, match=rf"{why}: .*; put it back from a copy"):
             read_tensors(tmp_path / name)
         assert said_by(tmp_path / name) == {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ def test_a_run_that_is_gone_or_unreadable_is_said_and_keeps_nobody_from_the_othe
     assert "is not a result" in other["trouble"] and other["round"] == 5
     watch.read_all()
     assert "cannot be read" in overview(watch)["runs"][0]["trouble"], "as a report has it"
+    (first / "records.jsonl").rmdir()
+    os.mkfifo(first / "records.jsonl")
+    watch.read_all()
+    assert "it is no file" in overview(watch)["runs"][0]["trouble"], "and nobody waits for a pipe"
     with pytest.raises(InputError, match="no method"):
         Watch([tmp_path / "c"])
 

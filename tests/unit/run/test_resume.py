@@ -184,6 +184,15 @@ def test_a_run_that_has_lost_its_checkpoints_does_not_begin_anew_unasked(tmp_pat
     assert gapsl.resume(out).rounds == 6
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run of one round that has no result."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    gapsl.train(**{**QUICK, "rounds": 1}, out=out)
+    (out / "result.json").unlink()
+    return out
+
+
 def link_to_nowhere(path):
     path.symlink_to("nowhere")
 
@@ -192,10 +201,8 @@ def link_to_nowhere(path):
 @pytest.mark.parametrize(
     "name", ["environment.json", "model.json", "partition.json", "records.jsonl", "result.json", "told"]
 )
-def test_what_is_no_file_where_a_run_has_one_is_refused(name, instead, tmp_path):
-    out = tmp_path / "run"
-    gapsl.train(**{**QUICK, "rounds": 1}, out=out)
-    (out / "result.json").unlink()
+def test_what_is_no_file_where_a_run_has_one_is_refused(name, instead, stopped, tmp_path):
+    out = shutil.copytree(stopped, tmp_path / "run")
     (out / name).unlink(missing_ok=True)
     instead(out / name)
     with pytest.raises(InputError, match=f"{name} is no file; put it back from a copy of the folder, or rem"):

@@ -132,8 +132,8 @@ class Dispatcher:
         while not policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
             for device in sorted(missing - asked):
                 if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
-                    self.links[device].ask(message, due)
                     self.links[device].asked = time.monotonic()
+                    self.links[device].ask(message, due)
                     asked.add(device)
             ends = opened + policy.seconds
             if not self._uploads:  # past its end a round is open until enough come, or patience ends

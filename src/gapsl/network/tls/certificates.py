@@ -62,11 +62,11 @@ class Pair:
         )
 
 
-def new_ca(*, days: int = CA_DAYS, now: datetime | None = None) -> Pair:
+def new_ca(*, days: int = CA_DAYS) -> Pair:
     """Make an authority; it signs certificates of servers and devices, and none of further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own: with two authorities around, a certificate says which of them it is from.
-    builder = _builder(f"gapsl CA {secrets.token_hex(4)}", key, days, now or datetime.now(UTC), None)
+    builder = _builder(f"gapsl CA {secrets.token_hex(4)}", key, days, datetime.now(UTC), None)
     return Pair(builder.sign(key, hashes.SHA256()), key)
 
 

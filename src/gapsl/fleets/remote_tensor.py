@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-# What a worker keeps of a device's exchange; the last is the gradient with the regulariser's derivative.
-What = Literal["activations", "labels", "gradient", "regularised"]
-Fetch = Callable[[What, int], Tensor]
+# What a worker has of a device's exchange: activations, labels, gradient, and "regularised" with a number,
+# which is the gradient after a regulariser's derivative was added to it.
+TensorName = str
+Fetch = Callable[[TensorName, int], Tensor]
 
 # What is answered without the numbers.
 SHAPES = {
@@ -21,26 +22,28 @@ SHAPES = {
 DIVISIONS = {Tensor.div, torch.div, Tensor.true_divide, torch.true_divide}
 
 
-class Kept(Tensor):
+class RemoteTensor(Tensor):
     """A tensor by name: its shape is here, its numbers are fetched when something is computed with them.
 
     A method that sends a device its own gradient, divided by a number, or zeros, computes nothing here: the
     division is done where the numbers are. Once fetched, it is a tensor like any other.
     """
 
-    what: What
+    what: TensorName
     device_id: int
     divisor: float | None  # None: zeros
     length: float | None = None  # its norm, where the worker has said so
-    _fetch: Fetch
+    source: Fetch
     _here: Tensor | None
 
     @staticmethod
-    def of(shape: Tensor, what: What, device: int, fetch: Fetch, divisor: float | None = 1) -> Kept:
+    def of(
+        shape: Tensor, what: TensorName, device: int, source: Fetch, divisor: float | None = 1
+    ) -> RemoteTensor:
         """Return what a worker keeps of a device, in the shape of a tensor without memory."""
-        kept: Kept = Tensor._make_subclass(Kept, shape)
-        kept.what, kept.device_id, kept.divisor, kept._fetch, kept._here = what, device, divisor, fetch, None
-        return kept
+        made: RemoteTensor = Tensor._make_subclass(RemoteTensor, shape)
+        made.what, made.device_id, made.divisor, made.source, made._here = what, device, divisor, source, None
+        return made
 
     @property
     def away(self) -> bool:
@@ -53,7 +56,7 @@ class Kept(Tensor):
             if self.divisor is None:
                 self._here = torch.zeros_like(self._shape(), device="cpu")
             else:
-                self._here = divided(self._fetch(self.what, self.device_id), self.divisor)
+                self._here = divided(self.source(self.what, self.device_id), self.divisor)
         return self._here
 
     def norm(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,16 +74,16 @@ class Kept(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **(kwargs or {}))
         first = args[0] if args else None
-        if isinstance(first, Kept) and first.away and not kwargs:
+        if isinstance(first, RemoteTensor) and first.away and not kwargs:
             if function in DIVISIONS and first.divisor == 1 and isinstance(args[1], (int, float)):
                 return first._divided(args[1])
             if function is torch.zeros_like:
                 return first._divided(None)
-        args, kwargs = tree_map_only(Kept, Kept.here, (tuple(args), kwargs or {}))
+        args, kwargs = tree_map_only(RemoteTensor, RemoteTensor.here, (tuple(args), kwargs or {}))
         return function(*args, **kwargs)
 
-    def _divided(self, divisor: float | None) -> Kept:
-        return Kept.of(self._shape(), self.what, self.device_id, self._fetch, divisor)
+    def _divided(self, divisor: float | None) -> RemoteTensor:
+        return RemoteTensor.of(self._shape(), self.what, self.device_id, self.source, divisor)
 
     def _shape(self) -> Tensor:
         with torch._C.DisableTorchFunctionSubclass():
@@ -94,14 +97,18 @@ def divided(tensor: Tensor, divisor: float | None) -> Tensor:
     return tensor / divisor if divisor != 1 else tensor.clone()
 
 
-def own(gradient: Tensor, device: int) -> Kept | None:
+def own(gradient: Tensor, device: int) -> RemoteTensor | None:
     """Return a gradient that a device's own worker has and nobody else, if it is one."""
-    if isinstance(gradient, Kept) and gradient.away and gradient.device_id == device:
+    if isinstance(gradient, RemoteTensor) and gradient.away and gradient.device_id == device:
         return gradient
     return None
 
 
-def regularised(gradient: Tensor) -> Kept:
-    """Return the gradient that is kept in place of one after a regulariser's derivative was added to it."""
-    assert isinstance(gradient, Kept)
-    return Kept.of(gradient._shape(), "regularised", gradient.device_id, gradient._fetch)
+def regularised(gradient: Tensor, name: TensorName) -> RemoteTensor:
+    """Return the gradient that a worker has beside one after a regulariser's derivative was added to it."""
+    if not isinstance(gradient, RemoteTensor):
+        raise ValueError(
+            "a regulariser is added to the activation gradient that was computed, and this is another; "
+            "change what comes back, or train in one process"
+        )
+    return RemoteTensor.of(gradient._shape(), name, gradient.device_id, gradient.source)

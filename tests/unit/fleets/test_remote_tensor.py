@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 import gapsl
-from gapsl.fleets.kept import Kept, What
 from gapsl.fleets.processes import ProcessFleet
-from gapsl.methods.contribution import Contribution
+from gapsl.fleets.remote_tensor import RemoteTensor, TensorName
+from gapsl.methods.contribution import Contribution, Regulariser
 from gapsl.methods.psl import Psl
 from gapsl.run.build import prepare
 from gapsl.run.config import make_config
@@ -32,9 +33,9 @@ class Store:
     """What workers have, and what was asked for."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[What, int]] = []
+        self.asked: list[tuple[TensorName, int]] = []
 
-    def __call__(self, what: What, device: int) -> Tensor:
+    def __call__(self, what: TensorName, device: int) -> Tensor:
         self.asked.append((what, device))
         return LONG
 
@@ -45,19 +46,19 @@ def store() -> Store:
 
 
 @pytest.fixture
-def kept(store: Store) -> Kept:
-    return Kept.of(torch.empty_like(LONG, device="meta"), "gradient", 7, store)
+def kept(store: Store) -> RemoteTensor:
+    return RemoteTensor.of(torch.empty_like(LONG, device="meta"), "gradient", 7, store)
 
 
-def test_what_is_asked_of_its_shape_fetches_nothing(kept: Kept, store: Store) -> None:
+def test_what_is_asked_of_its_shape_fetches_nothing(kept: RemoteTensor, store: Store) -> None:
     assert (kept.shape, len(kept), kept.nbytes, kept.stride()) == ((3, 4), 3, 48, (4, 1))
     assert not store.asked
 
 
-def test_it_is_divided_where_it_is(kept: Kept, store: Store) -> None:
+def test_it_is_divided_where_it_is(kept: RemoteTensor, store: Store) -> None:
     third, zeros = kept / 3, torch.zeros_like(kept)
-    assert isinstance(third, Kept) and third.away and third.divisor == 3
-    assert isinstance(zeros, Kept) and zeros.away
+    assert isinstance(third, RemoteTensor) and third.away and third.divisor == 3
+    assert isinstance(zeros, RemoteTensor) and zeros.away
     assert not store.asked
     assert torch.equal(third, LONG / 3) and torch.equal(zeros, torch.zeros(3, 4))
     assert torch.equal(kept / 3 / 7, LONG / 3 / 7)  # which is not a twenty-first, to the bit
@@ -74,13 +75,13 @@ def test_it_is_divided_where_it_is(kept: Kept, store: Store) -> None:
         lambda t: torch.from_numpy(t.numpy()),
     ],
 )
-def test_whoever_computes_with_it_gets_the_numbers(kept: Kept, store: Store, compute: Any) -> None:
+def test_whoever_computes_with_it_gets_the_numbers(kept: RemoteTensor, store: Store, compute: Any) -> None:
     found = compute(kept)
     assert type(found) is Tensor and torch.equal(found, compute(LONG))
     assert set(store.asked) == {("gradient", 7)}
 
 
-def test_what_is_changed_in_place_stays_changed(kept: Kept) -> None:
+def test_what_is_changed_in_place_stays_changed(kept: RemoteTensor) -> None:
     half = kept / 2
     kept.mul_(10)
     assert torch.equal(kept, LONG * 10) and torch.equal(kept / 2, LONG * 5)
@@ -130,7 +131,7 @@ def test_what_crosses_does_not_grow_with_the_batch(
 
 def test_what_epsl_averages_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fleet = trained(monkeypatch, method="epsl", batch_size=SMALL)
-    assert fleet._memory.cut.any() and not fleet._memory.labels.all()
+    assert fleet._memory.cut.any()
 
 
 @pytest.mark.parametrize("method", ["psl", "gapsl", "sfl"])
@@ -163,8 +164,79 @@ class Meddling(Psl):
         return super().combine(round, contributions, gradients)
 
 
-def test_a_method_that_computes_at_the_cut_trains_the_same_weights() -> None:
-    gapsl.register_method("meddling", Meddling)
-    alone, spread = (gapsl.train(**QUICK, method="meddling", processes=n) for n in (1, 2))
+class Swapping(Psl):
+    """One whose first device gets a constant, and the others what is the first one's."""
+
+    summary = "PSL that mixes replies up"
+
+    def reply(self, gradient: Tensor, device: int, members: Any) -> Any:
+        if device == 0:
+            self.first = gradient
+            return super().reply(torch.full(tuple(gradient.shape), 1e-3), device, members)
+        return super().reply(self.first, device, members)
+
+
+class OneByOne(Psl):
+    """One that regularises towards two leaders, device by device, and computes with what comes."""
+
+    summary = "PSL with two regularisers"
+
+    def combine(self, round: int, contributions: Any, gradients: Tensor) -> Any:
+        leaders = gradients.mean(0).clone(), gradients[0].clone()
+        self.returned: dict[int, list[Tensor]] = {}
+        for leader in leaders:
+            for one, row in zip(contributions, gradients, strict=True):
+                (found,) = self.server.regularise([one], [row], leader, Regulariser("exact", 0.1))
+                assert found is not None
+                self.returned.setdefault(one.device, []).append(found)
+        return super().combine(round, contributions, gradients)
+
+    def reply(self, gradient: Tensor, device: int, members: Any) -> Any:
+        first, second = self.returned[device]
+        return super().reply(first if device else 2 * first - second, device, members)
+
+
+@pytest.mark.parametrize("method", [Meddling, Swapping, OneByOne])
+def test_a_method_that_computes_at_the_cut_trains_the_same_weights(method: type[Psl]) -> None:
+    gapsl.register_method(method.__name__.lower(), method)
+    words = {**QUICK, "method": method.__name__.lower()}
+    alone, spread = (gapsl.train(**words, processes=n) for n in (1, 2))
     assert alone is not None and spread is not None
     assert spread.final.weights_sha256 == alone.final.weights_sha256
+
+
+class Delayed(Psl):
+    """One whose devices get what was theirs a round ago."""
+
+    summary = "PSL a round late"
+    computes = False
+
+    def reply(self, gradient: Tensor, device: int, members: Any) -> Any:
+        before = vars(self).setdefault("before", {})
+        last, before[device] = before.get(device, gradient), gradient
+        return super().reply(last + 0 if self.computes else last, device, members)
+
+
+class Computing(Delayed):
+    computes = True
+
+
+@pytest.mark.parametrize("method", [Delayed, Computing])
+def test_what_is_of_an_earlier_exchange_is_refused_in_words(method: type[Psl]) -> None:
+    gapsl.register_method(method.__name__.lower(), method)
+    with pytest.raises(RuntimeError, match="gradient of device 0 are of an earlier exchange; clone them in"):
+        gapsl.train(**QUICK, method=method.__name__.lower(), processes=2)
+
+
+class Replacing(Psl):
+    summary = "PSL that regularises something else"
+
+    def combine(self, round: int, contributions: Any, gradients: Tensor) -> Any:
+        doubled = [replace(one, activation_gradient=2 * one.activation_gradient) for one in contributions]
+        self.server.regularise(doubled, list(gradients), gradients[0], Regulariser("exact", 0.1))
+
+
+def test_a_regulariser_of_another_gradient_is_refused_in_words() -> None:
+    gapsl.register_method("replacing", Replacing)
+    with pytest.raises(ValueError, match="change what comes back, or train in one process"):
+        gapsl.train(**QUICK, method="replacing", processes=2)
