@@ -249,7 +249,7 @@ class Visitors:
     def _member(self, welcome: wire.Welcome) -> Member:
         self._data = self._data or load_device_data(welcome)
         shutil.rmtree(self.folder, ignore_errors=True)  # it has no past
-        return Member(self._data, Store(self.folder), welcome)
+        return Member(self._data, Store(self.folder), welcome, fresh=True)
 
     def _note(self, message: wire.ToDevice) -> None:
         if message.WhichOneof("message") == "refusal":
