@@ -188,7 +188,11 @@ def status(out: Out = OUT) -> None:
 @guarded
 def down(out: Out = OUT) -> None:
     """Stop all of them; the run goes on with the next `gapsl fleet up`."""
-    stopped = Processes(out).stop()
+    processes = Processes(out)
+    for process in processes.found():
+        if not process.alive:
+            say(f"{process.name} had ended: {processes.last_lines(process.name, 1)}")
+    stopped = processes.stop()
     say(f"stopped {', '.join(process.name for process in stopped)}" if stopped else "nobody was running")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gapsl.cli import running
-from gapsl.cli.running import say
+from gapsl.cli.running import complain, say
 from gapsl.dashboard.report import write_report
 
 EPILOG = "Example: gapsl report runs/b --out report.html. The file needs no network and no gapsl."
@@ -20,5 +20,6 @@ def report(
     data_dir: running.DataDir = None,
 ) -> None:
     """Write runs into one HTML file: the live page's charts, settings, and how to do it again."""
-    write_report(runs, out, data_dir=data_dir)
+    for damage in write_report(runs, out, data_dir=data_dir):
+        complain(f"warning: {damage}")
     say(f"report: {out} ({out.stat().st_size / 1e6:.1f} MB)")

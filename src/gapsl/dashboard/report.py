@@ -25,8 +25,8 @@ CODE_FILES = (
 )  # fmt: skip
 
 
-def write_report(folders: list[Path], out: Path, *, data_dir: str | None = None) -> None:
-    """Write the report of all runs in some folders."""
+def write_report(folders: list[Path], out: Path, *, data_dir: str | None = None) -> list[str]:
+    """Write the report of all runs in some folders; returns what of them could not be read."""
     watch = Watch(folders, data_dir=data_dir)
     watch.read_all()
     if out.is_dir():
@@ -36,6 +36,8 @@ def write_report(folders: list[Path], out: Path, *, data_dir: str | None = None)
         write_text(out, page(gathered(watch)))
     except OSError as error:
         raise unwritable(out, error, "--out") from None
+    troubled = (f"{run.folder.path}: {run.trouble}" for run in watch.runs if run.trouble)
+    return [*watch.refused.values(), *troubled]
 
 
 def gathered(watch: Watch) -> Answer:

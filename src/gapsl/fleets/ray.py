@@ -247,4 +247,7 @@ def check_there(address: str | None) -> None:
 
 def nobody_at(address: str | None, why: str) -> Unavailable:
     """Return what to raise where no cluster answers."""
-    return Unavailable(f"no Ray cluster answers at {address}: {why}; start one with: ray start --head")
+    return Unavailable(
+        f"no Ray cluster answers at {address}: {why}; start one with: ray start --head, or "
+        "leave the address out, and one is started here"
+    )

@@ -70,7 +70,7 @@ def cut_chain(module: nn.Module, at: int | str) -> Split:
     """Cut a module whose children run in order; the caller vouches for the order."""
     name = _name_of_index(module, at) if isinstance(at, int) else at
     if name not in set(_names(module)):
-        raise CutError(f"{type(module).__name__} has no cut {name!r}; {nearest(name, cuts_of(module))}")
+        raise CutError(f"the model has no cut {name!r}; {nearest(name, cuts_of(module))}")
     front, back = _parts(module, name.split("."))
     parts = Split(nn.Sequential(front), nn.Sequential(back))
     for side, part in (("device", parts.device), ("server", parts.server)):

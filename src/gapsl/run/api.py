@@ -129,6 +129,8 @@ def extended(folder: RunFolder, parts: Parts, rounds: int, custom: Mapping[str, 
     if rounds == parts.total_rounds:
         return parts
     config = compose(parts.config, words={"extended_to": rounds})
+    # Before it is written down: a run that cannot go on stays as it is.
+    folder.check_records(max(Checkpoints(folder.checkpoints, run="", keep=1).found(), default=0))
     folder.extend(config, custom)
     if why := stretched(config):
         log.warning("extended to %d rounds: %s", rounds, why)

@@ -85,7 +85,8 @@ def make_parts(
 
     if config.evaluate_devices is not None and config.evaluate_devices > config.devices:
         raise InputError(
-            f"evaluate_devices is {config.evaluate_devices}, but there are {config.devices} devices"
+            f"evaluate_devices is {config.evaluate_devices}, but there are {config.devices} devices; "
+            f"use {config.devices} or fewer"
         )
     check_loss(given.loss)
     circumstances = Circumstances(

@@ -58,7 +58,10 @@ class Config(OptionSettings):
         None, min_length=1, description="a Ray cluster, `auto` or HOST:PORT; unset: one is started here"
     )
     graph_memory: int = Field(
-        2048, ge=1, description="MB for graphs of devices that wait for replies; the rest is computed again"
+        2048,
+        ge=1,
+        le=10**9,
+        description="MB for graphs of devices that wait for replies; the rest is computed again",
     )
     evaluate_every: int | None = Field(None, ge=1, description="rounds between evaluations; unset: one epoch")
     evaluate_devices: int | None = Field(

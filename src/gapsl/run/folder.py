@@ -103,9 +103,10 @@ class RunFolder:
         if os.path.isfile(path):
             raise InputError(f"{path} is a file; give the folder of a run")
         if not os.path.isfile(folder.config_file):  # unlike a Path, it minds no name that is too long
-            raise InputError(
-                f"{path} has no run in it (no config.yaml); start one with: gapsl train --out {folder.quoted}"
-            )
+            what = f"{path} has no run in it (no config.yaml)"
+            if not os.path.lexists(path):
+                what = f"there is no folder {path}; check the path"
+            raise InputError(f"{what}; start one with: gapsl train --out {folder.quoted}")
         folder._check_kinds()
         return folder
 
@@ -171,7 +172,8 @@ class RunFolder:
         """Say what to do with a run of whose records only the first ones are whole."""
         if self.result_file.exists():
             return "its run is finished, result and weights are there; put it back from a copy of the folder"
-        if self.network_file.exists():  # its devices have checkpoints of their own, which would go with it
+        # A run over the network has devices with checkpoints of their own, which would go with it.
+        if self.network_file.exists() or not whole:
             return "put it back from a copy of the folder, or start a new run with another --out"
         return (
             "put it back from a copy of the folder, or delete what it has after round "

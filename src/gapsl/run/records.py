@@ -260,7 +260,7 @@ def read(kind: type, values: Mapping[str, Any], upgrade: Upgrade) -> Any:
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"it is not what gapsl writes ({error!r})") from None
+        raise InputError("it is not what gapsl writes") from None
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import math
 import queue
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ from gapsl.run.served_run import (
     was_secure,
     write_network,
 )
+from gapsl.run.status import RECENT
 
 FAREWELL_SECONDS = 20.0  # that a finished run waits for devices that do not know it yet, who try every 15
 
@@ -119,14 +121,17 @@ class RoundLog(Observer):
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._total, self._before, self._begun, self._said = 0, 0, 0.0, -math.inf
+        self._total, self._said = 0, -math.inf
+        self._ends: deque[float] = deque(maxlen=RECENT + 1)  # of the last rounds
 
     def started(self, run: Started) -> None:
         log.info("%s: round %d of %d", run.method, run.first_round, run.total_rounds)
-        self._total, self._before, self._begun = run.total_rounds, run.first_round - 1, time.monotonic()
+        self._total = run.total_rounds
+        self._ends.append(time.monotonic())
 
     def round(self, record: RoundRecord) -> None:
         now = time.monotonic()
+        self._ends.append(now)
         worth_it = record.evaluation or record.events.absent or record.round == self._total
         if not worth_it and now - self._said < 1:
             return
@@ -145,11 +150,9 @@ class RoundLog(Observer):
         if record.evaluation is not None:
             fields["accuracy"] = record.evaluation.device_mean
             words.append(f"accuracy {100 * fields['accuracy']:.1f} %")
-        done = record.round - self._before
-        if done > 0:  # not so after it went back behind where this process began
-            seconds = (now - self._begun) / done
-            left = timedelta(seconds=round(seconds * (self._total - record.round)))
-            words.append(f"({seconds:.2g} s per round, {left} left)")
+        seconds = (now - self._ends[0]) / (len(self._ends) - 1)
+        left = timedelta(seconds=round(seconds * (self._total - record.round)))
+        words.append(f"({seconds:.2g} s per round, {left} left)")
         log.info(" ".join(words), extra={"fields": fields})
 
     def warned(self, message: str) -> None:

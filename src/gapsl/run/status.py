@@ -42,6 +42,8 @@ class RunStatus:
     pace: float | None = None  # seconds per round
     absent: tuple[str, ...] = ()  # devices that the last round was closed without
     connected: dict[str, bool] | None = None  # by device, if a server says so
+    waits: bool = False  # for whoever is not connected
+    damage: str | None = None
 
     def lines(self) -> list[str]:
         """Return it in words."""
@@ -53,16 +55,23 @@ class RunStatus:
             words.append(f"accuracy {100 * self.accuracy:.1f} %")
         if self.pace is not None and self.state == "running":
             words.append(f"{self.pace:.2g} s per round")
-            if self.total is not None:
+            if self.total is not None and not self._waited_for:
                 words.append(f"{timedelta(seconds=round(self.pace * (self.total - self.round)))} left")
         found = [", ".join(words)]
         if self.absent:
             found.append(f"the last round was closed without {', '.join(self.absent)}")
+        if self._waited_for:
+            found.append(f"waiting for {', '.join(self._waited_for)}")
         if self.connected is not None:
             for here, title in ((True, "connected"), (False, "not connected")):
                 names = [name for name, is_here in self.connected.items() if is_here == here]
                 found += [f"{title}: {', '.join(names)}"] if names else []
-        return found
+        return found if self.damage is None else [*found, self.damage]
+
+    @property
+    def _waited_for(self) -> list[str]:
+        """The devices without which it does not go on, and which are not there."""
+        return [name for name, here in (self.connected or {}).items() if not here and self.waits]
 
 
 def status(what: str | Path) -> RunStatus:
@@ -98,17 +107,25 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
         if record.evaluation is not None:
             accuracy = record.evaluation.device_mean
     names: tuple[str, ...] = ()
+    waits = False
     if folder.network_file.exists():
-        names = make_network(read_yaml(folder.network_file)).device_names(config.devices)
+        network = make_network(read_yaml(folder.network_file))
+        names, waits = network.device_names(config.devices), network.closing == "all"
+    done = 0 if last is None else last.round
+    damage = None
+    if result is not None and result.rounds != done:
+        damage = f"{folder.records_file} ends at round {done}: put it back from a copy of the folder"
     found = RunStatus(
         str(folder.path),
         "finished" if result is not None else "running" if is_locked(folder) else "stopped",
-        0 if last is None else last.round,
+        done if result is None else result.rounds,
         total=(planned_rounds(config.resolved(), last) or None) if result is None else result.rounds,
         loss=None if last is None else last.loss,
         accuracy=accuracy if result is None else result.final.device_mean,
         pace=sum(paces) / len(paces) if paces else None,
         absent=tuple(names[d] for d in sorted(last.events.absent)) if last is not None and names else (),
+        waits=waits,
+        damage=damage,
     )
     if found.state == "running" and folder.connected_file.is_file():
         here = read_text(folder.connected_file, errors="replace").split()

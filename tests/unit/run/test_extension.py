@@ -91,3 +91,15 @@ def test_more_rounds_than_settings_hold_are_refused_before_they_are_written(tmp_
     with pytest.raises(InputError, match="extended_to: give 1000000000 or less"):
         gapsl.resume(tmp_path / "run", rounds=10**10)
     assert gapsl.resume(tmp_path / "run").rounds == 2
+
+
+def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, caplog):
+    out = tmp_path / "run"
+    train(4, out)
+    records = out / "records.jsonl"
+    records.write_bytes(records.read_bytes()[:-50])
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    with pytest.raises(InputError, match="lacks rounds that its checkpoints have: its run is finished"):
+        gapsl.resume(out, rounds=7)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert not caplog.messages

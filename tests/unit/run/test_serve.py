@@ -37,3 +37,16 @@ def test_of_rounds_in_which_nothing_happens_one_per_second_is_told(caplog, monke
 def test_a_round_without_a_device_and_the_last_one_are_always_told(caplog, monkeypatch) -> None:
     monkeypatch.setattr(serve.time, "monotonic", lambda: 0.0)
     assert told(caplog, [record(1), record(2), record(3, 1), record(9)]) == [1, 3, 9]
+
+
+def test_a_long_wait_does_not_count_for_good(caplog, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(serve.time, "monotonic", lambda: now[0])
+    with caplog.at_level(logging.INFO, "gapsl"):
+        log = RoundLog(["a", "b"])
+        log.started(Started("psl", 0, 2, 1, total_rounds=100, rounds_per_epoch=1))
+        for round in range(1, 41):
+            now[0] += 1000 if round == 5 else 1
+            log.round(record(round))
+    messages = [line.getMessage() for line in caplog.records if hasattr(line, "fields")]
+    assert "(2e+02 s per round" in messages[4] and messages[-1].endswith("(1 s per round, 0:01:00 left)")

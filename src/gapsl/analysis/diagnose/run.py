@@ -109,6 +109,8 @@ def read_run(folder: RunFolder, data_dir: str | None = None) -> Run:
     """Read all that a run's files say; `data_dir` is where the dataset's files are, for its labels."""
     settings = stored_settings(folder)
     records = tuple(folder.records())
+    if not records and folder.result_file.exists():
+        raise InputError(f"{folder.path} has no records; put records.jsonl back from a copy of the folder")
     if not records:
         raise InputError(
             f"{folder.path} has no rounds yet; wait for the first, or train it with: "
