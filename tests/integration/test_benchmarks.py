@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(1200)  # on a busy machine
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SMALL = ["--width", "0.0625", "--devices", "3", "--batch-size", "4", "--repeat", "1", "--no-memory"]
 
 
 def printed(name, *words):
     command = [sys.executable, str(FOLDER / name), *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=1100).stdout
 
 
 def test_a_round_is_held_against_bare_torch():

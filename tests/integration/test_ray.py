@@ -60,7 +60,7 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.mark.slow  # a cluster takes long to begin
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_two_nodes_train_the_weights_of_one_process(cluster: str, tmp_path: Path) -> None:
     words = RUNS["gapsl"]
     spread = trained(**words, fleet="ray", ray_address=cluster, out=tmp_path)
@@ -71,7 +71,7 @@ def test_two_nodes_train_the_weights_of_one_process(cluster: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "gapsl"])
 def test_every_method_trains_the_weights_of_one_process(cluster: str, name: str) -> None:
     alone = trained(**RUNS[name])
@@ -82,7 +82,7 @@ def test_every_method_trains_the_weights_of_one_process(cluster: str, name: str)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("method", ["psl", "gapsl", "papsl"])
 def test_what_travels_does_not_grow_with_the_batch(
     cluster: str, method: str, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +149,7 @@ assert trained(fleet="ray", ray_address=sys.argv[1], processes=2) == trained()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_script_with_a_model_and_a_loss_of_its_own_trains_on_actors(cluster: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -173,7 +173,7 @@ class Killer(Observer):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_killed_actor_is_started_again_and_the_end_is_the_same(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,8 @@ from gapsl.fleets.spread import SpreadFleet
 from gapsl.fleets.worker import Worker
 from gapsl.models.device_files import read_devices, write_devices
 
-PATIENCE = 60.0  # seconds that a cluster has to place an actor
+PATIENCE = 60.0  # seconds that a cluster without a free core has to find one
+STARTING = 600.0  # that a host, which may be busy, has to start an actor
 ANSWERS = 5.0  # seconds that it has to answer
 
 
@@ -120,11 +121,17 @@ class RayFleet(SpreadFleet[RayLink]):
             raise InputError(f"the run cannot be sent to a Ray actor: {error}") from None
         options: Any = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
         kind: Any = ray.remote(scheduling_strategy="SPREAD", **options)(Actor)
+        free = ray.available_resources().get("CPU", 0.0) >= 1  # type: ignore[no-untyped-call]
         actor = kind.remote()
         try:
-            different, process = ray.get(actor.begin.remote(sent, versions_here()), timeout=PATIENCE)
+            begun = actor.begin.remote(sent, versions_here())
+            different, process = ray.get(begun, timeout=STARTING if free else PATIENCE)
         except ray.exceptions.GetTimeoutError:
             ray.kill(actor)
+            if free:
+                raise Unavailable(
+                    f"a Ray actor has not begun within {STARTING:.0f} s; see what its host is busy with"
+                ) from None
             raise Unavailable(
                 f"the Ray cluster had no core free for one more actor within {PATIENCE:.0f} s; use fewer "
                 "--processes, or add a host to it: ray start --address HOST:PORT"
