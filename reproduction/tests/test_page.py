@@ -133,7 +133,7 @@ def test_the_committed_page_is_that_of_the_committed_results(tmp_path: Path, mon
     evidence = Evidence(STANDARD, stored.get)
     drawn = [name for name in FIGURES if (stored.folder / "figures" / f"{name}.png").is_file()]
     pictures = {name: f"../results/standard/figures/{name}.png" for name in drawn}
-    oracles = "[tests/unit/alignment](../tests/unit/alignment)"
+    oracles = "[tests/unit/alignment/oracle.py](../tests/unit/alignment/oracle.py)"
     written = (docs / "results.md").read_text("utf-8")
     assert written == page(evidence, pictures, "results-appendix.md", oracles), (
         "write it with: gapsl reproduce --report-only"

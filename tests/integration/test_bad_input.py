@@ -197,10 +197,9 @@ def test_an_output_folder_with_another_run_in_it(cli: Launcher, undisturbed: Run
 
 
 def test_a_folder_without_a_run(cli: Launcher, tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        assert_refused(cli.run("resume", folder), "no run in it", "gapsl train")
-    assert_refused(cli.run("show", tmp_path), "has no run in it", "gapsl train")
-    assert_refused(cli.run("show", tmp_path / "nowhere"), "there is no folder", "check the path")
+    for command in ("resume", "show"):
+        assert_refused(cli.run(command, tmp_path), "has no run in it", "gapsl train")
+        assert_refused(cli.run(command, tmp_path / "nowhere"), "there is no folder", "check the path")
     assert contents(tmp_path) == {}
 
 

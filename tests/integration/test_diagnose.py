@@ -255,7 +255,8 @@ def test_what_is_not_a_run_is_refused_with_the_reason(
     unborn, damaged, foreign, changed = (tmp_path / name for name in names)
     for folder in (unborn, damaged, foreign, changed):
         shutil.copytree(trained("0.2", "--method", "sfl", "--partition", "iid"), folder)
-    (unborn / "records.jsonl").unlink()
+    for name in ("records.jsonl", "result.json"):
+        (unborn / name).unlink()
     (damaged / "records.jsonl").write_text('{"round": 1}\n', encoding="utf-8")
     records = (changed / "records.jsonl").read_text(encoding="utf-8")
     loss = re.sub(r'"loss": ?[0-9.]+', '"loss": "x"', records)

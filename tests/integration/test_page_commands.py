@@ -118,7 +118,7 @@ def test_the_page_beside_training_ends_with_it_however_it_ends(cli: Launcher, tm
 def test_what_cannot_go_on_has_no_page(cli: Launcher, tmp_path: Path) -> None:
     ended = cli.run("resume", tmp_path / "nowhere", "--dashboard")
     assert (ended.code, ended.stdout) == (2, "")
-    assert "has no run in it" in ended.stderr
+    assert "there is no folder" in ended.stderr
 
 
 @pytest.mark.slow  # a server and devices as processes

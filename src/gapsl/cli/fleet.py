@@ -189,16 +189,15 @@ def status(out: Out = OUT) -> None:
 def down(out: Out = OUT) -> None:
     """Stop all of them; the run goes on with the next `gapsl fleet up`."""
     processes = Processes(out)
-    for process in processes.found():
-        if not process.alive:
-            say(f"{process.name} had ended: {processes.last_lines(process.name, 1)}")
+    for name in sorted(failed(processes)):
+        say(f"{name} had ended with an {processes.last_lines(name, 1)}")
     stopped = processes.stop()
     say(f"stopped {', '.join(process.name for process in stopped)}" if stopped else "nobody was running")
 
 
 def failed(processes: Processes) -> set[str]:
-    """Return the devices that have ended with an error, for example because they are refused."""
-    ended = (process.name for process in processes.found() if not process.alive and process.name != SERVER)
+    """Return who has ended with an error, for example because it was refused."""
+    ended = (process.name for process in processes.found() if not process.alive)
     return {name for name in ended if processes.last_lines(name, 1).startswith("error: ")}
 
 
@@ -212,7 +211,7 @@ def follow(processes: Processes, said: int = 0) -> None:
             alive = server.alive
             for line in log:
                 say(line.rstrip())
-            for name in failed(processes) - told:
+            for name in failed(processes) - told - {SERVER}:
                 told.add(name)
                 complain(f"{name} has ended with an {processes.last_lines(name, 1)}")
                 complain(

@@ -16,13 +16,18 @@ LOGS = {
 }
 
 
-def test_devices_that_ended_with_an_error_are_told_from_those_that_are_done(tmp_path):
+def test_who_ended_with_an_error_is_told_from_those_that_are_done(tmp_path):
     ended = [{"name": name, "pid": 2**30, "begun": ""} for name in LOGS]
     (tmp_path / PROCESSES).write_text(json.dumps(ended))
     (tmp_path / "logs").mkdir()
     for name, text in LOGS.items():
         (tmp_path / "logs" / f"{name}.log").write_text(text)
-    assert failed(Processes(tmp_path)) == {"device-1"}
+    assert failed(Processes(tmp_path)) == {SERVER, "device-1"}
+    ended = CliRunner().invoke(app, ["fleet", "down", "--out", str(tmp_path)])
+    assert ended.output.splitlines()[1:] == [
+        "server had ended with an error: it is the server's own",
+        "nobody was running",
+    ]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from gapsl_reproduction.report.verdicts import State, Verdict, judge
 
 APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling
 FEW = 4  # names in a list of what was not run
-ORACLES = Path("tests") / "unit" / "alignment"
+ORACLES = Path("tests") / "unit" / "alignment" / "oracle.py"
 COLUMNS = (
     (SKEWED, SKEWED),
     ("IID", IID),
@@ -57,7 +57,7 @@ def write_report(evidence: Evidence, figures: Path, path: Path, warn: Callable[[
 
     beside = path.with_name(f"{path.stem}-appendix{path.suffix}")
     name = ORACLES.as_posix()
-    oracles = f"[{name}]({seen(ORACLES)})" if ORACLES.is_dir() else f"`{name}`"
+    oracles = f"[{name}]({seen(ORACLES)})" if ORACLES.is_file() else f"`{name}`"
     pictures = {name: f"{seen(figures)}/{name}.png" for name in drawn}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
