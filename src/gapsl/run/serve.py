@@ -130,8 +130,7 @@ class RoundLog(Observer):
         self._ends.append(time.monotonic())
 
     def round(self, record: RoundRecord) -> None:
-        now = time.monotonic()
-        self._ends.append(now)
+        self._ends.append(now := time.monotonic())
         worth_it = record.evaluation or record.events.absent or record.round == self._total
         if not worth_it and now - self._said < 1:
             return
