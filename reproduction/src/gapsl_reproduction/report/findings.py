@@ -112,6 +112,19 @@ def entry(evidence: Evidence) -> str:
         f"The entry condition (`central` at least {CENTRAL:g} %, the better of PSL and SFL on IID data at "
         f"least {EVEN:g} %, twice the length, with a schedule of its own, gains at most {GAIN:g}) is {met}.",
         table([evidence.scale.model, "wanted", "reached", "short by"], known),
+        steps(evidence.scale),
+    )
+
+
+def steps(scale: Scale) -> str:
+    """Say how many steps a model takes by the same samples: `central` one per mini-batch, others fewer."""
+    config = make_config(scale.workloads["cifar10"].settings)
+    if config.rounds is None:
+        return ""
+    return (
+        f"The same samples are not the same number of steps: `central` takes one per mini-batch "
+        f"({config.rounds * config.devices:,}), methods whose devices work side by side one per round "
+        f"({config.rounds:,}), with gradients of {config.devices} mini-batches in it."
     )
 
 
