@@ -41,8 +41,17 @@ class Place:
         return {key: lasting(strict_json(path.read_text("utf-8"))) for key, path in self.files().items()}
 
     def begun(self) -> list[Path]:
-        """Return the folders of runs that have done a round and not all of them."""
-        return [folder for folder in self.work.glob("*") if 0 < rounds_done(folder) < 3]
+        """Return the folders of runs that have done a round, and have one to do after the one they are in."""
+        return [
+            folder for folder in self.work.glob("*") if 0 < rounds_done(folder) < rounds_to_do(folder) - 1
+        ]
+
+
+def rounds_to_do(folder: Path) -> int:
+    """Return how many rounds a run is to have: a trial has fewer than others."""
+    found = re.search(r"^rounds: (\d+)$", (folder / "config.yaml").read_text("utf-8"), re.M)
+    assert found is not None
+    return int(found[1])
 
 
 def lasting(value: Any) -> Any:
