@@ -48,8 +48,12 @@ class Place:
 
 
 def rounds_to_do(folder: Path) -> int:
-    """Return how many rounds a run is to have: a trial has fewer than others."""
-    found = re.search(r"^rounds: (\d+)$", (folder / "config.yaml").read_text("utf-8"), re.M)
+    """Return how many rounds a run is to have (a trial has fewer than others), 0 if it ended meanwhile."""
+    try:
+        settings = (folder / "config.yaml").read_text("utf-8")
+    except FileNotFoundError:  # the folder of a run goes when its result is stored
+        return 0
+    found = re.search(r"^rounds: (\d+)$", settings, re.M)
     assert found is not None
     return int(found[1])
 
