@@ -6,7 +6,7 @@ import pytest
 from gapsl_reproduction.catalogue import EVERY, EXPERIMENTS, GROUPS, LINES, PARTS, find
 from gapsl_reproduction.plan import Candidate, planned, trials, wanted
 from gapsl_reproduction.runs import RENAMED, defaults
-from gapsl_reproduction.scales import SCALES, STANDARD, Rates, Workload, find_scale
+from gapsl_reproduction.scales import LARGE, SCALES, STANDARD, Rates, Workload, find_scale
 
 from gapsl.common.errors import InputError
 from gapsl.methods.registry import METHODS
@@ -92,8 +92,20 @@ def test_what_matters_comes_first_and_trials_before_what_they_decide() -> None:
     assert order.index(("frozen", "twice as long")) < order.index(("psl", "flip:3"))
     found = wanted(find(["core"]), STANDARD, nothing)
     assert [run.key for run in found.runs][:4] == [run.key for run in trials(CIFAR10, "central").values()]
-    settled = {run.name for run in found.runs[-4:]}
-    assert all("lr 0.005/0.01" in name for name in settled), "the paper's rates wait for no trial"
+    settled = [run.name for run in found.runs if "lr 0.005/0.01" in run.name]
+    assert len(settled) == 4, "the paper's rates wait for no trial"
+
+
+def test_in_large_steps_central_takes_as_many_as_others_take_by_the_same_samples() -> None:
+    usual, large = (STANDARD.workloads[name].settings for name in ("cifar10", LARGE))
+    assert large["batch_size"] == 10 * usual["batch_size"] and 10 * large["rounds"] == usual["rounds"]
+    tried, usual_trial = STANDARD.workloads[LARGE].trial, CIFAR10.trial
+    assert tried["rounds"] == usual_trial["rounds"] // 10 and tried["server_optimizer"] == {"warmup": 3}
+    changed = {name for name in usual if large[name] != usual[name]}
+    optimizers = {"device_optimizer", "server_optimizer"}
+    assert changed == {"batch_size", "rounds", "evaluate_every", "checkpoint_every", *optimizers}
+    for name in optimizers:
+        assert {**large[name], "warmup": 10 * large[name]["warmup"] + 1} == usual[name]
 
 
 def test_every_method_has_the_same_rates_and_ablations_those_of_the_whole() -> None:

@@ -101,7 +101,8 @@ TABLE_1 = (
     Block(("central",), ("skewed",), priority=FIRST),
     Block(FIVE, ("skewed", "iid"), priority=FIRST),
     Block(("epsl", "vanilla", "sfl every round"), ("skewed",), priority=SECOND),
-    Block(FIVE, ("skewed",), seeds="three", priority=SEEDS),
+    Block((*FIVE, "central"), ("skewed",), seeds="three", priority=SEEDS),
+    Block(("psl", "recommended"), ("iid",), seeds="three", priority=ABLATIONS),
     Block(EVERY, ("cifar100",)),
     Block(("epsl", "vanilla"), ("iid",)),
 )
@@ -124,6 +125,12 @@ _LISTED = (
         OURS,
         "twice the length: whether what is compared has converged",
         (Block(("psl", "sfl", "frozen", "recommended"), ("longer",), priority=LENGTH),),
+    ),
+    Experiment(
+        "steps",
+        OURS,
+        "all data in one place, in as few and as large steps as the others take",
+        (Block(("central",), ("steps",), priority=LENGTH),),
     ),
     Experiment(
         "ablations",
@@ -181,7 +188,7 @@ _LISTED = (
 
 EXPERIMENTS: Mapping[str, Experiment] = {experiment.name: experiment for experiment in _LISTED}
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "core": ("table1", "protocol", "length"),
+    "core": ("table1", "protocol", "length", "steps"),
     "all": tuple(EXPERIMENTS),
 }
 

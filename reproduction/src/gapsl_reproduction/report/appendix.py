@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gapsl.run.config import flat
 from gapsl_reproduction.catalogue import LINES
@@ -122,10 +122,14 @@ def _reached(result: Result | None) -> str:
 
 
 def settings(evidence: Evidence) -> str:
-    """Return what all runs of a workload share."""
+    """Return what all runs of a workload share; of a dataset's second workload what is different."""
     parts = []
+    first: dict[str, Mapping[str, object]] = {}  # by dataset
     for name, workload in evidence.scale.workloads.items():
-        rows = [[f"`{key}`", f"`{value}`"] for key, value in flat(workload.settings).items()]
+        own = flat(workload.settings)
+        others = first.get(own["dataset"], {})
+        rows = [[f"`{key}`", f"`{value}`"] for key, value in own.items() if others.get(key) != value]
+        first.setdefault(own["dataset"], own)
         parts += [f"`{name}`:", table(["setting", "value"], rows, left=2)]
     return paragraphs("## Settings", *parts)
 

@@ -25,6 +25,7 @@ SKEWED = "alpha 0.1"  # what the paper calls non-IID
 IID = "iid"
 PAPER_RATES = "the paper's rates"
 LONGER = "twice as long"
+FEW_STEPS = "in large steps"
 FEWER_SAMPLES = "three tenths of the rounds"
 SHORTER_STEP = "three tenths of the step"
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from gapsl.analysis.formats import counted
 from gapsl.analysis.plots import figure
 from gapsl.analysis.statistics import mean
 from gapsl.common.errors import InputError
@@ -192,8 +193,9 @@ def not_run(evidence: Evidence) -> str:
             (line, at) for block, group in blocks for at in evidence.conditions(group) for line in block.lines
         }
         cells = [cell for cell in missing if cell[:2] in own]
-        parts = [f"{len(cells)} runs ({some(line_name(c[0]) for c in cells)}; {some(c[1] for c in cells)})"]
-        parts = (parts if cells else []) + [f"{group} is not part of this scale" for group in sorted(absent)]
+        lines, conditions = some(line_name(cell[0]) for cell in cells), some(cell[1] for cell in cells)
+        parts = [f"{counted(len(cells), 'run')} ({lines}; {conditions})"] if cells else []
+        parts += [f"{group} is not part of this scale" for group in sorted(absent)]
         if parts:
             items.append(f"`{experiment.name}`, {experiment.title}: {'; '.join(parts)}")
     return paragraphs("## Not run", bullets(items)) if items else ""
