@@ -17,7 +17,7 @@ from gapsl.data.probes import Probes
 from gapsl.data.transform import crop_flip
 from gapsl.device.probe_alignment import learn_and_align
 from gapsl.models.part import ModelPart, average, weights_of
-from gapsl.options.probes import apart, leader_of, members_of, pulls, scores_of
+from gapsl.options.probes import angles_of, apart, leader_of, members_of, pulls
 from studies.judging import Running, make_judge
 from studies.runs import Ground, Run
 from studies.task import FAST, Losses, Setting, build
@@ -203,7 +203,7 @@ class Training:
 
     def leaders(self, round: int, ground: Ground, seen: dict[int, Tensor]) -> tuple[int, ...]:
         """Return the devices that lead this round."""
-        agreeing = members_of(seen, scores_of(seen), ground.leaders)
+        agreeing = members_of(seen, angles_of(seen), ground.leaders)
         if not ground.at_random:
             return agreeing
         return random_subset(len(seen), len(agreeing), self.seed, "leaders", round=round)

@@ -3,6 +3,7 @@
 Each mistake replaces a real function of gapsl by a wrong one and trains as test_learning.py does.
 """
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -344,12 +345,12 @@ def balance_cancelled(patch: Patch) -> None:
 
 
 def everybody_leads(patch: Patch) -> None:
-    patch.setattr(probes, "members_of", lambda seen, scores, share: tuple(sorted(seen)))
+    patch.setattr(probes, "members_of", lambda seen, angles, share: tuple(sorted(seen)))
 
 
 def those_that_agree_least_lead(patch: Patch) -> None:
     right = probes.members_of
-    patch.setattr(probes, "members_of", lambda seen, scores, share: right(seen, -scores, share))
+    patch.setattr(probes, "members_of", lambda seen, angles, share: right(seen, math.pi - angles, share))
 
 
 def one_step_of_solving(patch: Patch) -> None:

@@ -24,7 +24,6 @@ class Papsl(Psl):
         "calibration_for": "devices",
         "balance": "classes",
         "probes": 2,
-        "probe_steps": 4,
-        "probe_leaders": 0.5,
+        "probe_steps": 8,
         "device_optimizer": {"lr": 0.003},
     }

@@ -1,14 +1,15 @@
 """Probe alignment on the server: client-side models agree on what they make of the same pictures.
 
 Uploads bring the activations of probes, inputs that are the same for all devices in a round and in no loss.
-The leader is what the devices make of them on average, or what those of them do that agree most (the paper's
-leader identification, on activations instead of gradients). Each device is pulled towards it: by the
+The leader is what those devices make of them on average that agree, or the share of them that agree most (the
+paper's leader identification, on activations instead of gradients). Each device is pulled towards it: by the
 gradient of weight/2 · |a_i - leader|² / |leader|², which is zero where the client-side models compute the
 same. A model that has drifted is led back, without anybody seeing its weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from gapsl.options.base import Option
 TINY = 1e-12
 SICK = "what it makes of the probes is not finite"
 FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree differ by some percent
+UNLIKE = 3.0  # times the usual angle to most others
+CLOSE = math.radians(20)  # devices within that of most others agree, whatever is usual
 
 
 class ProbeAlignment(Option):
@@ -57,15 +60,16 @@ class ProbeAlignment(Option):
         found: dict[int, Tensor] = {}
         record = ProbeRecord()
         if sound:
-            scores = scores_of(sound)
-            members = members_of(sound, scores, self.share)
+            angles = angles_of(sound)
+            scores = consistency_scores(angles)
+            members = members_of(sound, angles, self.share)
             leader = leader_of(sound, members)
             found = pulls(sound, leader, self.weight)
             several = len(sound) > 1
             record = ProbeRecord(
                 apart=apart(sound, leader) if several else None,
                 scores=dict(zip(sound, scores.tolist(), strict=True)) if several else {},
-                leaders=members if self.share < 1 else None,
+                leaders=members if len(members) < len(sound) else None,
             )
         replies: dict[int, Reply] = {}
         for device, reply in outcome.replies.items():
@@ -84,22 +88,23 @@ def _noting(uploads: Iterable[Upload], seen: dict[int, Tensor]) -> Iterator[Uplo
         yield upload
 
 
-def scores_of(seen: Mapping[int, Tensor]) -> Tensor:
-    """Return each device's mean angle to the others on the probes, in ascending device id."""
-    rows = torch.stack([seen[device].flatten() for device in sorted(seen)])
-    return consistency_scores(pairwise_angles(rows))
+def angles_of(seen: Mapping[int, Tensor]) -> Tensor:
+    """Return the angles between the devices on the probes, in ascending device id."""
+    return pairwise_angles(torch.stack([seen[device].flatten() for device in sorted(seen)]))
 
 
-def members_of(seen: Mapping[int, Tensor], scores: Tensor, share: float) -> tuple[int, ...]:
-    """Return the devices that lead: this share of them, those that agree most in direction and length."""
+def members_of(seen: Mapping[int, Tensor], angles: Tensor, share: float) -> tuple[int, ...]:
+    """Return the devices that lead: this share of them, those that agree most, and nobody who is far off."""
     devices = sorted(seen)
-    if share == 1:
-        return tuple(devices)
     # Angles do not see lengths: who shouts, or whispers, is as far off as who looks elsewhere.
     lengths = torch.stack([seen[device].norm() for device in devices]).double()
     usual = lengths.median()
     sound = (lengths > 0) & (lengths <= usual * FAR_OFF) & (lengths >= usual / FAR_OFF)
-    return tuple(devices[i] for i in select(scores, share, nonzero=sound))
+    # To most of the others: a mean would be moved by who is far off.
+    usually = angles.sort(dim=1).values[:, len(devices) // 2]
+    agreeing = usually <= max(UNLIKE * float(usually.median()), CLOSE)
+    scores = consistency_scores(angles)
+    return tuple(devices[i] for i in select(scores, share, nonzero=sound & agreeing.to(sound.device)))
 
 
 def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:

@@ -52,5 +52,9 @@ class OptionSettings(DeviceConfig):
         description="without such steps, how strongly devices are pulled to agree, at any learning rate",
     )
     probe_leaders: float = Field(
-        1.0, gt=0, le=1, description="share of the devices that lead the others there: those that agree most"
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the devices that lead the others there: those that agree most; who is far off "
+        "never leads",
     )

@@ -21,9 +21,9 @@ def test_it_lays_the_preset_under_what_is_given():
     assert values.pop("method") == "psl"
     assert values == Papsl.defaults
     config = make_config({"method": "papsl", "probes": 3, "device_optimizer": {"momentum": 0.5}})
-    assert (config.probes, config.probe_steps, config.calibration) == (3, 4, "prior")
+    assert (config.probes, config.probe_steps, config.calibration) == (3, 8, "prior")
     assert (config.device_optimizer.lr, config.device_optimizer.momentum) == (0.003, 0.5)
-    assert config.resolved()["probe_leaders"] == 0.5
+    assert config.resolved()["probe_steps"] == 8
     assert make_config(config.resolved()) == config
 
 

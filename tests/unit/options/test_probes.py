@@ -5,7 +5,7 @@ import torch
 
 from gapsl.device.exchange import Exchange, Outcome, Reply, Upload
 from gapsl.methods import Strategy
-from gapsl.options.probes import ProbeAlignment, apart, leader_of, members_of, pulls, scores_of
+from gapsl.options.probes import ProbeAlignment, angles_of, apart, leader_of, members_of, pulls
 
 
 def seen(devices=3, seed=0):
@@ -53,19 +53,19 @@ def test_how_far_apart_is_relative_to_the_leader():
 def test_one_device_leads_itself():
     alone = {4: torch.ones(2, 4)}
     assert torch.equal(pulls(alone, everybody(alone), 5.0)[4], torch.zeros(2, 4))
-    assert members_of(alone, scores_of(alone), 0.2) == (4,)
+    assert members_of(alone, angles_of(alone), 0.2) == (4,)
 
 
-def test_those_who_agree_most_lead_and_a_broken_device_does_not():
+def test_those_who_agree_lead_or_the_share_of_them_that_agrees_most_and_a_broken_device_does_not():
     torch.manual_seed(0)
     common = torch.randn(2, 40)
     found = {device: common + 0.1 * torch.randn(2, 40) for device in (1, 3, 4, 7, 9)}
     found[3] = torch.randn(2, 40)
     found[7] = torch.zeros(2, 40)
-    scores = scores_of(found)
-    assert members_of(found, scores, 1.0) == (1, 3, 4, 7, 9)
-    assert members_of(found, scores, 0.6) == (1, 4, 9)
-    assert set(members_of(found, scores, 0.2)) < {1, 4, 9}
+    angles = angles_of(found)
+    assert members_of(found, angles, 1.0) == (1, 4, 9)
+    assert members_of(found, angles, 0.6) == (1, 4, 9)
+    assert set(members_of(found, angles, 0.2)) < {1, 4, 9}
 
 
 @pytest.mark.parametrize("louder", [1000.0, 2.1, 0.4, 0.0])
@@ -74,10 +74,27 @@ def test_who_is_much_louder_or_quieter_than_usual_does_not_lead_however_it_agree
     base = torch.randn(2, 40)
     found = {device: base + 0.1 * torch.randn(2, 40) for device in range(4)}
     found[4] = louder * base  # nearest to what all others make of the probes
-    members = members_of(found, scores_of(found), 0.6)
+    members = members_of(found, angles_of(found), 0.6)
     assert len(members) == 3 and 4 not in members
     found[4] = 1.5 * base
-    assert 4 in members_of(found, scores_of(found), 0.6)
+    assert 4 in members_of(found, angles_of(found), 0.6)
+
+
+@pytest.mark.parametrize("broken", [0, 1, 3, 4])
+def test_noise_leads_nobody_and_everybody_else_leads_as_long_as_fewer_than_half_send_it(broken):
+    torch.manual_seed(3)
+    common = torch.rand(2, 400)
+    found = {d: common + 0.05 * torch.randn(2, 400) for d in range(10)}
+    for device in range(broken):
+        found[device] = torch.randn(2, 400) * common.std() + common.mean()
+    assert members_of(found, angles_of(found), 1.0) == tuple(range(broken, 10))
+
+
+def test_of_a_few_sound_devices_all_lead_though_two_of_them_are_nearer_to_each_other():
+    torch.manual_seed(4)
+    common = torch.rand(2, 400)
+    found = {d: common + noise * torch.randn(2, 400) for d, noise in enumerate((0.001, 0.001, 0.1))}
+    assert members_of(found, angles_of(found), 1.0) == (0, 1, 2)
 
 
 class Answering(Strategy):

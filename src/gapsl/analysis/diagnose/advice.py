@@ -15,7 +15,7 @@ from gapsl.run.config import Config, flat, preset
 # What of the preset `recommended` works against label skew, and how it is where it is not used.
 OFF = {
     name: Config.model_fields[name].default
-    for name in ("calibration", "calibration_for", "balance", "probes", "probe_steps", "probe_leaders")
+    for name in ("calibration", "calibration_for", "balance", "probes", "probe_steps")
 }
 STEP = 10  # learning rates are searched by orders of magnitude
 LOWEST_ETA = -1.0  # below it next to nobody is left out, and exclusion=none says so more plainly
