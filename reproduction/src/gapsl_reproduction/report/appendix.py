@@ -39,7 +39,7 @@ def claims(evidence: Evidence) -> str:
     parts, unknown = [], []
     for title, group in (
         ("What we ask of the recommended settings", PROMISE),
-        ("What their parts contribute", QUESTIONS),
+        ("What else we want to know of them", QUESTIONS),
         ("The paper's claims", CLAIMS),
     ):
         found = [judge(claim, evidence) for claim in group]

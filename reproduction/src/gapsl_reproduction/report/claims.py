@@ -257,9 +257,13 @@ PROMISE = (
     Claim(f"With clip, honest devices keep {KEPT:g} % of their accuracy among three faulty of ten", robust),
 )
 # What we do not ask of them, and want to know.
-QUESTIONS = tuple(
-    Claim(f"Above the same without {part}", above((OURS, f"recommended without {part}")))
-    for part in ("probes", "calibration", "balance")
+QUESTIONS = (
+    Claim("Above SFL that averages after every round", above((OURS, "sfl every round"))),
+    Claim("Above the same as it was found", above((OURS, "recommended, as found"))),
+    *(
+        Claim(f"Above the same without {part}", above((OURS, f"recommended without {part}")))
+        for part in ("probes", "calibration", "balance")
+    ),
 )
 
 first = partial(Claim, first=True)  # a claim to be first of all
