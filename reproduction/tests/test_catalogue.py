@@ -27,7 +27,7 @@ CELLS = {
 TRIALS = {
     "central": ("b28dbf335a576e2b", "8df4a8585b12b67c"),
     "psl": ("e5e0a036b0304003", "4c37134cc0aa3718"),
-    "sfl": ("6c33d5c8e0e4f370", "275b3bd924d39842"),
+    "sfl": ("f5a16344280b1834", "6c33d5c8e0e4f370"),
     "gapsl": ("b769ba997cc7cdd4", "edd88bd3ba08c9d5"),
     "frozen": ("5a6c5c2b095d1096", "047fd234082c75cc"),
     "recommended, as found": ("dd600a556790940b", "d183efd65a1fad91"),
@@ -115,10 +115,12 @@ def test_every_method_has_the_same_rates_and_ablations_those_of_the_whole() -> N
         assert tried == rates, line
         if settings.tuned_as:
             assert trials(CIFAR10, line) is trials(CIFAR10, settings.tuned_as)
-    assert len(trials(CIFAR10, "sfl")) == 2 * len(rates), "with each of two intervals"
+    assert len(trials(CIFAR10, "sfl")) == 3 * len(rates), "with each of three intervals"
     candidate = Candidate(Rates(0.1, 0.2), choice=1)
-    assert candidate.over("sfl")["sfl"] == {"interval": 20}
-    assert candidate.over("sfl every round")["sfl"] == {"interval": 1}, "what the line sets is not a choice"
+    assert candidate.over("sfl")["sfl"] == {"interval": 5}
+    assert Candidate(Rates(0.1, 0.2)).over("sfl every 5 rounds")["sfl"] == {"interval": 5}, (
+        "what the line sets is not a choice"
+    )
     assert Candidate(Rates(0.1, 0.2)).over("frozen")["server_optimizer"] == {"lr": 0.2}
 
 

@@ -258,7 +258,7 @@ PROMISE = (
 )
 # What we do not ask of them, and want to know.
 QUESTIONS = (
-    Claim("Above SFL that averages after every round", above((OURS, "sfl every round"))),
+    Claim("Above SFL that averages every 5 rounds", above((OURS, "sfl every 5 rounds"))),
     Claim("Above the same as it was found", above((OURS, "recommended, as found"))),
     *(
         Claim(f"Above the same without {part}", above((OURS, f"recommended without {part}")))

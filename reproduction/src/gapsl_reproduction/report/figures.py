@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORDER = ("central", "recommended", "frozen", "sfl", "gapsl", "psl", "epsl", "vanilla")
-BOUNDS = ("central", "sfl every round")  # dashed
-CURVES = (*ORDER, "sfl every round")
 SMALL = 8.5
 WIDTH = 7.6  # inches
 GAP = 3.6  # points between two names at the ends of curves
@@ -36,11 +34,6 @@ def prepare(axes: Axes, x: str, y: str = "") -> Axes:
     return axes
 
 
-def colour_of(line: str) -> str:
-    """Return a line's colour, that of its method."""
-    return LOOKS[line.partition(" ")[0]].colour
-
-
 def title(evidence: Evidence) -> str:
     """Return the dataset and the model at this scale."""
     dataset = evidence.scale.workloads["cifar10"].settings["dataset"]
@@ -49,7 +42,7 @@ def title(evidence: Evidence) -> str:
 
 def curves(evidence: Evidence) -> Figure | None:
     """Draw accuracy over epochs at alpha 0.1: mean over seeds, and a band from the lowest to the highest."""
-    known = {line: list(evidence.runs(line).values()) for line in CURVES if evidence.runs(line)}
+    known = {line: list(evidence.runs(line).values()) for line in ORDER if evidence.runs(line)}
     if not known:
         return None
     splits = {entry["split"] for runs in known.values() for run in runs for entry in run["history"]}
@@ -61,14 +54,14 @@ def curves(evidence: Evidence) -> Figure | None:
         length = min(len(run["history"]) for run in own)
         epochs = [entry["epoch"] for entry in own[0]["history"][:length]]
         values = 100 * np.array([[e["device_mean"] for e in run["history"][:length]] for run in own])
-        colour, dashes = colour_of(line), "--" if line in BOUNDS else "-"
+        colour, dashes = LOOKS[line].colour, "--" if line == "central" else "-"
         axes.plot(epochs, values.mean(0), dashes, color=colour, linewidth=1.8, zorder=3)
         axes.fill_between(epochs, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
         ends[line] = (epochs[-1], float(values.mean(0)[-1]))
     last, below = max(epoch for epoch, _ in ends.values()), -GAP
     for line, (_, value) in sorted(ends.items(), key=lambda item: item[1][1]):
         below = max(value, below + GAP)  # no name over another
-        axes.text(1.01 * last, below, line_name(line), va="center", fontsize=SMALL, color=colour_of(line))
+        axes.text(1.01 * last, below, line_name(line), va="center", fontsize=SMALL, color=LOOKS[line].colour)
     axes.set(ylim=(0, None), xlim=(0, last))
     axes.locator_params(axis="x", integer=True)
     axes.set_title(f"{title(evidence)}, {SKEWED}; bands: lowest to highest seed", fontsize=9.5)

@@ -124,7 +124,7 @@ def accuracy_table(evidence: Evidence) -> str:
     best = {at: highest(evidence, at) for _, at in columns}
     printed = [paper.ACCURACY["cifar10", PRINTED[at]] for _, at in columns if at in PRINTED]
     rows = []
-    for line in (*ORDER, "recommended, as found", "sfl every round"):
+    for line in (*ORDER, "recommended, as found", "sfl every 5 rounds"):
         cells = [accuracy(evidence, line, at, bold=best[at] == line) for _, at in columns]
         if any(cells):
             papers = [f"{row[line]:.1f}" if line in row else "" for row in printed]
