@@ -16,6 +16,7 @@ CIFAR10 = STANDARD.workloads["cifar10"]
 # With the first pair of rates, where there is a choice.
 CELLS = {
     ("gapsl", "iid", 0): "6bafa41ab308c221",
+    ("recommended", "alpha 0.1", 0): "9e724f8249948d47",
     ("recommended, as found", "alpha 0.1", 0): "9ea69887a3371821",
     ("psl", "the paper's rates", 0): "9af277ccc5fb0ed4",
     ("sfl", "the paper's rates", 0): "473a355b58917f7f",
@@ -30,6 +31,7 @@ TRIALS = {
     "sfl": ("f5a16344280b1834", "6c33d5c8e0e4f370"),
     "gapsl": ("b769ba997cc7cdd4", "edd88bd3ba08c9d5"),
     "frozen": ("5a6c5c2b095d1096", "047fd234082c75cc"),
+    "recommended": ("65b4f2b1a06a6851", "d71140afd7310a2e"),
     "recommended, as found": ("dd600a556790940b", "d183efd65a1fad91"),
 }
 WHY = (

@@ -21,7 +21,17 @@ PLACE = {"device", "threads"}
 # Settings that have another name than in the table of defaults, by their present name.
 RENAMED: Mapping[str, str] = {}
 # What a name says besides where and how much is learned: settings that experiments compare.
-TELLING = ("norm", "reduction", "calibration", "balance", "probes", "probe_leaders", "robust", "faults")
+TELLING = (
+    "norm",
+    "reduction",
+    "calibration",
+    "balance",
+    "probes",
+    "probe_steps",
+    "probe_leaders",
+    "robust",
+    "faults",
+)
 
 
 @dataclass(frozen=True)

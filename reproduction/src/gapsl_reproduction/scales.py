@@ -287,19 +287,16 @@ SMOKE_SETTINGS: Settings = {
     "server_optimizer": {"lr": 0.05},
 }
 SMOKE_RATES = (Rates(0.05, 0.05), Rates(0.005, 0.05))
+SMOKE_CIFAR10 = Workload(
+    merge(SMOKE_SETTINGS, {"model": "small", "width": 0.5}), rates=SMOKE_RATES, trial={"rounds": 3}
+)
 SMOKE = Scale(
     name="smoke",
     summary="everything once, on digits, with a few rounds: shows that it works, and nothing else",
     model="a small net on digits",
     workloads={
-        **{
-            name: Workload(
-                merge(SMOKE_SETTINGS, {"model": "small", "width": 0.5}, larger),
-                rates=SMOKE_RATES,
-                trial={"rounds": 3},
-            )
-            for name, larger in {"cifar10": {}, LARGE: {"batch_size": 32}}.items()
-        },
+        "cifar10": SMOKE_CIFAR10,
+        LARGE: replace(SMOKE_CIFAR10, settings=merge(SMOKE_CIFAR10.settings, {"batch_size": 32})),
         "cifar100": Workload(merge(SMOKE_SETTINGS, {"model": "mlp"}), rates=SMOKE_RATES, trial={"rounds": 3}),
     },
     seeds={"three": 1, "one": 1},

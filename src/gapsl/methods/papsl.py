@@ -25,5 +25,6 @@ class Papsl(Psl):
         "balance": "classes",
         "probes": 2,
         "probe_steps": 8,
+        "probe_leaders": 1.0,
         "device_optimizer": {"lr": 0.003},
     }

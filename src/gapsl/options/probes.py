@@ -1,10 +1,10 @@
 """Probe alignment on the server: client-side models agree on what they make of the same pictures.
 
 Uploads bring the activations of probes, inputs that are the same for all devices in a round and in no loss.
-The leader is what those devices make of them on average that agree, or the share of them that agree most (the
-paper's leader identification, on activations instead of gradients). Each device is pulled towards it: by the
-gradient of weight/2 · |a_i - leader|² / |leader|², which is zero where the client-side models compute the
-same. A model that has drifted is led back, without anybody seeing its weights.
+The leader is the mean of what the devices that agree make of them; with a share below 1, of that share of all
+devices, those that agree most (the paper's leader identification, on activations). Each device is pulled
+towards it: by the gradient of weight/2 · |a_i - leader|² / |leader|², which is zero where the client-side
+models compute the same. A model that has drifted is led back, without anybody seeing its weights.
 """
 
 from __future__ import annotations
@@ -94,17 +94,22 @@ def angles_of(seen: Mapping[int, Tensor]) -> Tensor:
 
 
 def members_of(seen: Mapping[int, Tensor], angles: Tensor, share: float) -> tuple[int, ...]:
-    """Return the devices that lead: this share of them, those that agree most, and nobody who is far off."""
+    """Return the devices that lead: this share of them, those that agree most, and nobody who is far off.
+
+    Where nobody agrees all are candidates; of two devices nobody knows which is far off.
+    """
     devices = sorted(seen)
     # Angles do not see lengths: who shouts, or whispers, is as far off as who looks elsewhere.
-    lengths = torch.stack([seen[device].norm() for device in devices]).double()
+    lengths = torch.stack([seen[device].norm() for device in devices]).cpu().double()
     usual = lengths.median()
-    sound = (lengths > 0) & (lengths <= usual * FAR_OFF) & (lengths >= usual / FAR_OFF)
-    # To most of the others: a mean would be moved by who is far off.
+    sound = lengths > 0
+    if len(devices) > 2:
+        sound &= (lengths <= usual * FAR_OFF) & (lengths >= usual / FAR_OFF)
+    # The angle within which most others are; the mean angle would be moved by who is far off.
     usually = angles.sort(dim=1).values[:, len(devices) // 2]
     agreeing = usually <= max(UNLIKE * float(usually.median()), CLOSE)
     scores = consistency_scores(angles)
-    return tuple(devices[i] for i in select(scores, share, nonzero=sound & agreeing.to(sound.device)))
+    return tuple(devices[i] for i in select(scores, share, nonzero=sound & agreeing))
 
 
 def leader_of(seen: Mapping[int, Tensor], members: Sequence[int]) -> Tensor:

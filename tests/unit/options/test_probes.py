@@ -1,5 +1,8 @@
 """Probe alignment: devices are pulled towards what the leaders make of the same pictures on average."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -80,14 +83,41 @@ def test_who_is_much_louder_or_quieter_than_usual_does_not_lead_however_it_agree
     assert 4 in members_of(found, angles_of(found), 0.6)
 
 
-@pytest.mark.parametrize("broken", [0, 1, 3, 4])
-def test_noise_leads_nobody_and_everybody_else_leads_as_long_as_fewer_than_half_send_it(broken):
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize(("broken", "devices"), [(0, 10), (1, 10), (4, 10), (4, 9), (2, 5), (1, 3)])
+def test_noise_leads_nobody_and_everybody_else_leads_while_fewer_than_half_send_it(broken, devices, alike):
     torch.manual_seed(3)
     common = torch.rand(2, 400)
-    found = {d: common + 0.05 * torch.randn(2, 400) for d in range(10)}
+    found = {d: common + 0.05 * torch.randn(2, 400) for d in range(devices)}
     for device in range(broken):
-        found[device] = torch.randn(2, 400) * common.std() + common.mean()
-    assert members_of(found, angles_of(found), 1.0) == tuple(range(broken, 10))
+        noise = torch.randn(2, 400) * common.std() + common.mean()
+        found[device] = found[0] if alike and device else noise
+    assert members_of(found, angles_of(found), 1.0) == tuple(range(broken, devices))
+
+
+def turned(degrees):
+    """Return an activation turned by so much from that of degree 0."""
+    return torch.tensor([[math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), 0.0]])
+
+
+@pytest.mark.parametrize(("degrees", "leads"), [(15, True), (25, False)])
+def test_within_twenty_degrees_of_most_others_devices_agree(degrees, leads):
+    found = {**{d: turned(d) for d in range(4)}, 4: turned(degrees)}
+    assert (4 in members_of(found, angles_of(found), 1.0)) == leads
+
+
+def test_where_models_are_apart_as_a_rule_only_what_is_three_times_as_far_is_far_off():
+    torch.manual_seed(5)
+    common = torch.rand(2, 400)
+    found = {d: common + 0.17 * torch.randn(2, 400) for d in range(5)}  # at about 25 degrees to each other
+    found[5] = 0.6 * torch.randn(2, 400)
+    assert members_of(found, angles_of(found), 1.0) == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("louder", [1000.0, 1.0, 0.001])
+def test_of_two_devices_both_lead_since_nobody_knows_which_is_far_off(louder):
+    found = {0: turned(0), 1: louder * turned(60)}
+    assert members_of(found, angles_of(found), 1.0) == (0, 1)
 
 
 def test_of_a_few_sound_devices_all_lead_though_two_of_them_are_nearer_to_each_other():
@@ -126,6 +156,15 @@ def test_the_record_says_who_leads_unless_all_do():
         probes = answered(uploads(), share=share).probes
         assert probes.apart > 0 and sorted(probes.scores) == [0, 1, 2]
         assert (probes.leaders is not None) == led
+
+
+def test_who_is_far_off_is_pulled_to_the_others_and_pulls_nobody():
+    seen = {d: torch.full((2, 4), 10.0 if d == 2 else 1 + d / 100) for d in range(4)}
+    given = [replace(upload, probes=seen[upload.device]) for upload in uploads(4)]
+    outcome = answered(given)
+    assert outcome.probes.leaders == (0, 1, 3)
+    expected = pulls(seen, leader_of(seen, (0, 1, 3)), 3.0)
+    assert all(torch.equal(reply.pull, expected[device]) for device, reply in outcome.replies.items())
 
 
 def test_a_method_sees_samples_alone_and_the_pull_is_added_to_its_replies():

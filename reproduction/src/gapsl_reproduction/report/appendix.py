@@ -122,15 +122,16 @@ def _reached(result: Result | None) -> str:
 
 
 def settings(evidence: Evidence) -> str:
-    """Return what all runs of a workload share; of a dataset's second workload what is different."""
+    """Return what all runs of a workload share; of one that only changes values of the first, these."""
     parts = []
-    first: dict[str, Mapping[str, object]] = {}  # by dataset
+    first: tuple[str, Mapping[str, object]] = ("", {})
     for name, workload in evidence.scale.workloads.items():
         own = flat(workload.settings)
-        others = first.get(own["dataset"], {})
-        rows = [[f"`{key}`", f"`{value}`"] for key, value in own.items() if others.get(key) != value]
-        first.setdefault(own["dataset"], own)
-        parts += [f"`{name}`:", table(["setting", "value"], rows, left=2)]
+        alike = own.keys() == first[1].keys()
+        rows = [[f"`{k}`", f"`{v}`"] for k, v in own.items() if not alike or first[1][k] != v]
+        head = f"`{name}`, otherwise as `{first[0]}`:" if alike else f"`{name}`:"
+        parts += [head, table(["setting", "value"], rows, left=2)]
+        first = first if first[0] else (name, own)
     return paragraphs("## Settings", *parts)
 
 

@@ -123,13 +123,8 @@ def steps(evidence: Evidence) -> str:
     if config.rounds is None:
         return ""
     few = evidence.values("central", FEW_STEPS)
-    lost = mean(minus(evidence.values("central"), few))
-    reached = ""
-    if lost is not None:
-        reached = (
-            f" In as few and as large steps `central` itself reaches {mean(few):.1f}, {lost:.1f} points "
-            "less: so much of what other methods are behind it is the number of steps, whoever has the data."
-        )
+    lost = told(minus(few, evidence.values("central")))
+    reached = f" In as few and large steps `central` itself reaches {mean(few):.1f}: {lost}." if few else ""
     return (
         f"The same samples are not the same number of steps: `central` takes one per mini-batch "
         f"({config.rounds * config.devices:,}), methods whose devices work side by side one per round "

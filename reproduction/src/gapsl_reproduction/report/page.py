@@ -31,12 +31,14 @@ COLUMNS = (
     (f"{SKEWED}, {PAPER_RATES}", PAPER_RATES),
     (f"{SKEWED}, {LONGER}", LONGER),
 )
+VARIANTS = ("recommended, as found", "sfl every 5 rounds")
 PRINTED = {SKEWED: "non-iid", IID: "iid"}
 LEGEND = (
     "Test accuracy in %: the mean over the devices, then mean ± standard deviation over (so many) seeds. In "
     f"brackets the ensemble of the devices where it is more than {APART:g} points away. Bold: the highest, "
-    "`central` aside, which has all data in one place. `frozen`: PSL whose client-side models stay as they "
-    "begin. *paper*: what the paper prints, for VGG-16 at full width."
+    "`central` aside, which has all data in one place, and variants, which are last. `frozen`: PSL whose "
+    "client-side models stay as they begin. `as found`: with four steps of solving, led by the half of the "
+    "devices that agree most. *paper*: what the paper prints, for VGG-16 at full width."
 )
 
 
@@ -124,7 +126,7 @@ def accuracy_table(evidence: Evidence) -> str:
     best = {at: highest(evidence, at) for _, at in columns}
     printed = [paper.ACCURACY["cifar10", PRINTED[at]] for _, at in columns if at in PRINTED]
     rows = []
-    for line in (*ORDER, "recommended, as found", "sfl every 5 rounds"):
+    for line in (*ORDER, *VARIANTS):
         cells = [accuracy(evidence, line, at, bold=best[at] == line) for _, at in columns]
         if any(cells):
             papers = [f"{row[line]:.1f}" if line in row else "" for row in printed]
