@@ -46,7 +46,7 @@ LINES: Mapping[str, Line] = {
     "central": Line({"method": "central"}),
     "recommended": Line(RECOMMENDED),
     # for fewer bytes
-    "sfl every 5 rounds": Line({"method": "sfl", "sfl": {"interval": 5}}, tuned_as="sfl"),
+    "sfl every 5 rounds": Line({"method": "sfl", "sfl": {"interval": 5}}),
     # the paper's ablations
     "non-lgi": Line({"method": "gapsl/non-lgi"}, tuned_as="gapsl"),
     "rand-lgi": Line({"method": "gapsl/rand-lgi"}, tuned_as="gapsl"),
