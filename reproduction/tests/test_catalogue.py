@@ -16,8 +16,8 @@ CIFAR10 = STANDARD.workloads["cifar10"]
 # With the first pair of rates, where there is a choice.
 CELLS = {
     ("gapsl", "iid", 0): "6bafa41ab308c221",
-    ("recommended", "alpha 0.1", 0): "9e724f8249948d47",
-    ("recommended, as found", "alpha 0.1", 0): "9ea69887a3371821",
+    ("papsl", "alpha 0.1", 0): "9e724f8249948d47",
+    ("papsl as found", "alpha 0.1", 0): "9ea69887a3371821",
     ("psl", "the paper's rates", 0): "9af277ccc5fb0ed4",
     ("sfl", "the paper's rates", 0): "473a355b58917f7f",
     ("frozen", "twice as long", 0): "025451a304a40e58",
@@ -31,8 +31,8 @@ TRIALS = {
     "sfl": ("f5a16344280b1834", "6c33d5c8e0e4f370"),
     "gapsl": ("b769ba997cc7cdd4", "edd88bd3ba08c9d5"),
     "frozen": ("5a6c5c2b095d1096", "047fd234082c75cc"),
-    "recommended": ("65b4f2b1a06a6851", "d71140afd7310a2e"),
-    "recommended, as found": ("dd600a556790940b", "d183efd65a1fad91"),
+    "papsl": ("65b4f2b1a06a6851", "d71140afd7310a2e"),
+    "papsl as found": ("dd600a556790940b", "d183efd65a1fad91"),
 }
 WHY = (
     "results of standard are stored under these keys. If a default changed, the key must not: defaults.json "
@@ -90,7 +90,7 @@ def test_every_experiment_can_be_planned_and_lines_share_no_cell(scale) -> None:
 def test_what_matters_comes_first_and_trials_before_what_they_decide() -> None:
     order = [(each.cell.line, each.cell.condition) for each in planned(find(["all"]), STANDARD, nothing)]
     assert order[0] == ("central", "alpha 0.1")
-    assert order.index(("recommended", "alpha 0.1")) < order.index(("vanilla", "alpha 0.1"))
+    assert order.index(("papsl", "alpha 0.1")) < order.index(("vanilla", "alpha 0.1"))
     assert order.index(("frozen", "twice as long")) < order.index(("psl", "flip:3"))
     found = wanted(find(["core"]), STANDARD, nothing)
     assert [run.key for run in found.runs][:4] == [run.key for run in trials(CIFAR10, "central").values()]

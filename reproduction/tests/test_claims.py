@@ -16,8 +16,8 @@ from made_up import Made
 EVERY = {claim.says: claim for claim in (*PROMISE, *QUESTIONS, *CLAIMS)}
 THREE = STANDARD.with_seeds(3)
 LEVEL = {
-    "central": 80, "recommended": 70, "gapsl": 65, "sfl": 60, "frozen": 58, "epsl": 55, "psl": 45,
-    "vanilla": 40, "recommended with clip": 70,
+    "central": 80, "papsl": 70, "gapsl": 65, "sfl": 60, "frozen": 58, "epsl": 55, "psl": 45,
+    "vanilla": 40, "papsl with clip": 70,
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_the_promise_is_refuted_by_intervals_too() -> None:
 
 def test_equal_bytes_are_equal() -> None:
     ours, twice = (
-        evidence().values(*place, "bytes") for place in (("recommended", SKEWED), ("frozen", "twice as long"))
+        evidence().values(*place, "bytes") for place in (("papsl", SKEWED), ("frozen", "twice as long"))
     )
     assert ours == pytest.approx(twice)
 
@@ -93,7 +93,7 @@ def test_a_run_that_fails_among_faulty_devices_counts_as_guessing() -> None:
     kept = judge(next(claim for claim in PROMISE if "honest" in claim.says), made)
     (flipped,) = [part for part in kept.parts if part.text.startswith("flip:3")]
     assert flipped.state is State.NOT_SO and "+14" in flipped.text, "10 of 70, 71 and 72 %"
-    assert made.values("recommended", "flip:3") == {}, "elsewhere it is left out"
+    assert made.values("papsl", "flip:3") == {}, "elsewhere it is left out"
 
 
 def test_faulty_devices_count_on_neither_side_of_what_honest_ones_keep() -> None:

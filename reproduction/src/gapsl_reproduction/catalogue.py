@@ -22,13 +22,13 @@ class Line:
     clients_learn: bool = True  # False: only the server's rate is searched
 
 
-RECOMMENDED: Settings = preset("recommended")
+PAPSL: Settings = preset("recommended")
 WITHOUT_PROBES = {name: Config.model_fields[name].default for name in ("probes", "probe_steps")}
 
 
-def _recommended(**changed: object) -> Line:
-    """Return the recommended settings with some of them changed."""
-    return Line(merge(RECOMMENDED, changed), tuned_as="recommended")
+def _papsl(**changed: object) -> Line:
+    """Return PAPSL with some of them changed."""
+    return Line(merge(PAPSL, changed), tuned_as="papsl")
 
 
 # Averaging once per epoch, as the paper has it, turns ten models into guessing here.
@@ -44,7 +44,7 @@ LINES: Mapping[str, Line] = {
     # ours: what any cleverness must beat, what could be had without devices, and what we recommend
     "frozen": Line({"method": "frozen"}, clients_learn=False),
     "central": Line({"method": "central"}),
-    "recommended": Line(RECOMMENDED),
+    "papsl": Line(PAPSL),
     # for fewer bytes
     "sfl every 5 rounds": Line({"method": "sfl", "sfl": {"interval": 5}}),
     # the paper's ablations
@@ -52,23 +52,23 @@ LINES: Mapping[str, Line] = {
     "rand-lgi": Line({"method": "gapsl/rand-lgi"}, tuned_as="gapsl"),
     "non-gda": Line({"method": "gapsl/non-gda"}, tuned_as="gapsl"),
     "rand-gda": Line({"method": "gapsl/rand-gda"}, tuned_as="gapsl"),
-    # what we recommend with a part taken away
-    "recommended without probes": _recommended(**WITHOUT_PROBES),
-    "recommended without calibration": _recommended(calibration="none"),
-    "recommended without balance": _recommended(balance="none"),
+    # PAPSL with a part taken away
+    "papsl without probes": _papsl(**WITHOUT_PROBES),
+    "papsl without calibration": _papsl(calibration="none"),
+    "papsl without balance": _papsl(balance="none"),
     # as it was when it was found with a toy net, with rates of its own
-    "recommended, as found": Line(merge(RECOMMENDED, {"probe_steps": 4, "probe_leaders": 0.5})),
+    "papsl as found": Line(merge(PAPSL, {"probe_steps": 4, "probe_leaders": 0.5})),
     # with a server step that a few bad devices cannot steer
-    "recommended with clip": _recommended(robust="clip"),
+    "papsl with clip": _papsl(robust="clip"),
     # one device alone: the first, unless a condition says which
     "single": Line({"method": "single"}, tuned_as="psl"),
 }
 
 PAPER = ("gapsl", "sfl", "epsl", "vanilla", "psl")
-FIVE = ("psl", "sfl", "gapsl", "frozen", "recommended")  # what tables beyond the first compare
-EVERY = (*PAPER, "frozen", "recommended")
-ROBUSTLY = "recommended with clip"
-PARTS = tuple(line for line in LINES if line.startswith("recommended without "))
+FIVE = ("psl", "sfl", "gapsl", "frozen", "papsl")  # what tables beyond the first compare
+EVERY = (*PAPER, "frozen", "papsl")
+ROBUSTLY = "papsl with clip"
+PARTS = tuple(line for line in LINES if line.startswith("papsl without "))
 
 # What comes first when time is short.
 FIRST, SECOND, SEEDS, PROTOCOL, LENGTH, ABLATIONS, ROBUST, TABLES, REST = range(9)
@@ -101,8 +101,8 @@ TABLE_1 = (
     Block(FIVE, ("skewed", "iid"), priority=FIRST),
     Block(("epsl", "vanilla"), ("skewed",), priority=SECOND),
     Block((*FIVE, "central"), ("skewed",), seeds="three", priority=SEEDS),
-    Block(("psl", "recommended"), ("iid",), seeds="three", priority=ABLATIONS),
-    Block(("recommended, as found", "sfl every 5 rounds"), ("skewed", "iid")),
+    Block(("psl", "papsl"), ("iid",), seeds="three", priority=ABLATIONS),
+    Block(("papsl as found", "sfl every 5 rounds"), ("skewed", "iid")),
     Block(EVERY, ("cifar100",)),
     Block(("epsl", "vanilla"), ("iid",)),
 )
@@ -124,7 +124,7 @@ _LISTED = (
         "length",
         OURS,
         "twice the length: whether what is compared has converged",
-        (Block(("psl", "sfl", "frozen", "recommended"), ("longer",), priority=LENGTH),),
+        (Block(("psl", "sfl", "frozen", "papsl"), ("longer",), priority=LENGTH),),
     ),
     Experiment(
         "steps",
@@ -135,7 +135,7 @@ _LISTED = (
     Experiment(
         "ablations",
         "Fig. 20, 21",
-        "GAPSL and what is recommended, each with a part taken away",
+        "GAPSL and PAPSL, each with a part taken away",
         (
             Block(("non-lgi", "rand-lgi", "non-gda", "rand-gda"), ("skewed",), priority=ABLATIONS),
             Block(PARTS, ("skewed",), priority=ABLATIONS),
@@ -147,7 +147,7 @@ _LISTED = (
         "three of ten devices that flip gradients, lie about labels, send noise or far too much",
         (
             Block((ROBUSTLY,), ("skewed",), priority=ROBUST),
-            Block((ROBUSTLY, "psl", "gapsl", "recommended"), ("faults",), priority=ROBUST),
+            Block((ROBUSTLY, "psl", "gapsl", "papsl"), ("faults",), priority=ROBUST),
         ),
     ),
     Experiment(

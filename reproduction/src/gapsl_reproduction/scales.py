@@ -153,7 +153,7 @@ FULL = Scale(
     model="VGG-16 and ViT-Base",
     workloads={
         "cifar10": Workload(preset("paper-cifar10-vgg16")),
-        # The rate that `recommended` sets is one for SGD: here all have the paper's, for AdamW.
+        # The rate that PAPSL sets is one for SGD: here all have the paper's, for AdamW.
         "cifar100": Workload(PAPERS_VIT, fixed={"device_optimizer": PAPERS_VIT["device_optimizer"]}),
     },
     seeds={"three": 3, "one": 3},

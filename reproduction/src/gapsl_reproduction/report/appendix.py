@@ -38,8 +38,8 @@ def claims(evidence: Evidence) -> str:
     """Return every claim that something is known of, with its comparisons; the others in one list."""
     parts, unknown = [], []
     for title, group in (
-        ("What we ask of the recommended settings", PROMISE),
-        ("What else we want to know of them", QUESTIONS),
+        ("What we ask of PAPSL", PROMISE),
+        ("What else we want to know of it", QUESTIONS),
         ("The paper's claims", CLAIMS),
     ):
         found = [judge(claim, evidence) for claim in group]

@@ -26,7 +26,7 @@ RIVALS = tuple(line for line in PAPER if line != "gapsl")
 HARDLY = 2.0  # points; the paper's own fall from 10 to 40 devices is 1.6
 VARIES = 5.0  # points between the best and the worst device alone
 STRONG = -0.5  # a rank correlation that shows what the paper says
-OURS = "recommended"
+OURS = "papsl"
 NEAR = 5.0  # points below central
 KEPT = 90.0  # % of the clean accuracy that honest devices keep among faulty ones
 PRINTED = paper.ACCURACY["cifar10", "non-iid"]
@@ -226,9 +226,9 @@ def traffic(evidence: Evidence) -> Sequence[Part]:
 
 
 def lead_of(other: str, limit: float, condition: str = SKEWED) -> Parts:
-    """Return whether the recommended settings are ahead by so much."""
+    """Return whether PAPSL is ahead by so much."""
     return lambda evidence: [
-        margin(f"recommended minus {line_name(other)}", evidence.lead(OURS, other, condition), limit)
+        margin(f"PAPSL minus {line_name(other)}", evidence.lead(OURS, other, condition), limit)
     ]
 
 
@@ -259,9 +259,9 @@ PROMISE = (
 # What we do not ask of them, and want to know.
 QUESTIONS = (
     Claim("Above SFL that averages every 5 rounds", above((OURS, "sfl every 5 rounds"))),
-    Claim("Above the same as it was found", above((OURS, "recommended, as found"))),
+    Claim("Above the same as it was found", above((OURS, "papsl as found"))),
     *(
-        Claim(f"Above the same without {part}", above((OURS, f"recommended without {part}")))
+        Claim(f"Above the same without {part}", above((OURS, f"papsl without {part}")))
         for part in ("probes", "calibration", "balance")
     ),
 )

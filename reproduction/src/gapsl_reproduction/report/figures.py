@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ORDER = ("central", "recommended", "frozen", "sfl", "gapsl", "psl", "epsl", "vanilla")
+ORDER = ("central", "papsl", "frozen", "sfl", "gapsl", "psl", "epsl", "vanilla")
 SMALL = 8.5
 WIDTH = 7.6  # inches
 GAP = 3.6  # points between two names at the ends of curves

@@ -36,25 +36,23 @@ def findings(evidence: Evidence) -> list[str]:
     centres = {line: mean(evidence.values(line)) for line in ORDER}
     known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
     reached = ", ".join(f"{line_name(line)} {value:.1f}" for value, line in known)
-    leads = {line: evidence.lead("recommended", line) for line in ("sfl", "frozen", "psl", "central")}
-    even = {line: evidence.lead(line, "psl", IID) for line in ("recommended", "gapsl", "sfl", "frozen")}
+    leads = {line: evidence.lead("papsl", line) for line in ("sfl", "frozen", "psl", "central")}
+    even = {line: evidence.lead(line, "psl", IID) for line in ("papsl", "gapsl", "sfl", "frozen")}
     gapsl = {
         "with rates of its own": evidence.lead("gapsl", "psl"),
         "at the paper's rates": evidence.lead("gapsl", "psl", PAPER_RATES),
     }
     kept = mean(evidence.values("gapsl", SKEWED, "kept"))
     devices = make_config(evidence.scale.workloads["cifar10"].settings).devices
-    equal = minus(evidence.values("recommended"), evidence.values("frozen", LONGER))
+    equal = minus(evidence.values("papsl"), evidence.values("frozen", LONGER))
     found = {
         f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % are: {reached}.": known,
-        f"The recommended settings, which average nothing, minus others, in points: {each(leads)}.": any(
-            leads.values()
-        ),
+        f"PAPSL, which averages nothing, minus others, in points: {each(leads)}.": any(leads.values()),
         f"GAPSL minus PSL is {_ways(gapsl)}; in the paper {signed(PAPERS_LEAD)}.": any(gapsl.values()),
         f"GAPSL keeps {kept or 0:.1f} of {devices} devices per round: it learns from "
         f"{100 * (kept or 0) / devices:.0f} % of the samples that PSL learns from in as many rounds.": kept,
         f"On IID data, methods minus PSL: {each(even)}.": any(even.values()),
-        "For equal bytes (frozen trains twice as long, since nothing is sent back to it) recommended minus "
+        "For equal bytes (frozen trains twice as long, since nothing is sent back to it) PAPSL minus "
         f"frozen is {told(equal)}.": equal,
     }
     return [sentence for sentence, there in found.items() if there]
@@ -100,7 +98,7 @@ def entry(evidence: Evidence) -> str:
         _row("central", mean(evidence.values("central")), CENTRAL),
         _row(f"the better of PSL and SFL on IID data ({line_name(best)})", even.get(best), EVEN),
     ]
-    for line in ("psl", "sfl", "frozen", "recommended"):
+    for line in ("psl", "sfl", "frozen", "papsl"):
         gain = mean(minus(evidence.values(line, LONGER), evidence.values(line)))
         rows.append(_row(f"gain of {line_name(line)} from twice the length", gain, GAIN, most=True))
     known = [row for row in rows if row is not None]

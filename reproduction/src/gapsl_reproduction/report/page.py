@@ -31,7 +31,7 @@ COLUMNS = (
     (f"{SKEWED}, {PAPER_RATES}", PAPER_RATES),
     (f"{SKEWED}, {LONGER}", LONGER),
 )
-VARIANTS = ("recommended, as found", "sfl every 5 rounds")
+VARIANTS = ("papsl as found", "sfl every 5 rounds")
 PRINTED = {SKEWED: "non-iid", IID: "iid"}
 LEGEND = (
     "Test accuracy in %: the mean over the devices, then mean ± standard deviation over (so many) seeds. In "
@@ -165,7 +165,7 @@ def verdicts(evidence: Evidence, beside: str) -> str:
     rows = [
         [
             each.claim.says,
-            each.claim.where or "ours, of recommended",
+            each.claim.where or "ours, of PAPSL",
             each.words,
             "; ".join(part.text for part in each.parts if part.state in (State.SO, State.NOT_SO)),
         ]
