@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from gapsl_reproduction.progress import Pace, QueueProgress
@@ -48,6 +49,27 @@ def test_a_line_a_run_with_how_far_it_is_and_the_time_left() -> None:
     assert failed.startswith(f"[2/3] {RUNS[1].name}: failed: no finite gradient (")
     assert failed.endswith("1:40 left)"), "one more run like those that were measured"
     assert lines[-1] == f"{RUNS[2].name}: ended with code -9"
+
+
+def test_the_time_left_is_that_of_this_machine_once_a_run_tells_how_fast_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    first, second, third = RUNS
+    console = Console(file=io.StringIO(), width=200)
+    with QueueProgress(console, Pace([result_of(first)]), workers=1) as progress:
+        progress.begin(Standing(done=[], waiting=RUNS, running=[], errors=[]))
+        progress.start(first.name, 1, 10)
+        for round in range(1, 11):
+            now[0] += 1.0  # a tenth of the 100 s that such a run took elsewhere, on the whole
+            progress.advance(first.name, Step(round, 2.0))
+        progress.stored(
+            first, {**result_of(first), "elapsed": 10.0}, Standing([first], [second, third], [], [])
+        )
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "about 5:00 to go" in text and "0:11 left" in text, "55 s by the mean, a tenth of that here"
 
 
 def test_quiet_says_only_what_went_wrong() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -95,6 +96,7 @@ class QueueProgress(Display):
         self._pace, self._workers = pace, workers
         self._configs: dict[str, Config] = {}  # of the runs that are not done, by name
         self._waiting: list[float | None] = []  # seconds that the runs will take which have not begun
+        self._longer: dict[str, float] = {}  # how much longer runs take here than those that were measured
         self._begun, self._rounds = time.monotonic(), 0
         self._whole = self.bars.add_task("runs", total=None, words="", accuracy="", left="")
 
@@ -113,6 +115,9 @@ class QueueProgress(Display):
         """Show a round of a run that goes on."""
         super().advance(name, step)
         self._rounds += 1
+        run, measured = self.runs[name], self._measured(name)
+        if measured and self._trusted(run):
+            self._longer[name] = run.total / run.speed / measured
         self.bars.update(self._whole, words=self._speed(), left=self._left())
 
     def line(self, text: str) -> None:
@@ -154,15 +159,25 @@ class QueueProgress(Display):
 
     def _left(self) -> str:
         running = [self._seconds_left(name, run) for name, run in self.runs.items()]
-        left = time_left(self._waiting, running, self._workers)
+        longer = fmean(self._longer.values()) if self._longer else 1.0
+        waiting = [None if seconds is None else longer * seconds for seconds in self._waiting]
+        left = time_left(waiting, running, self._workers)
         return "" if left is None else clock(left)
 
     def _seconds_left(self, name: str, run: Shown) -> float | None:
         """Return the seconds until a run ends."""
-        if run.round - run.first + 1 >= TRUSTED:
+        if self._trusted(run):
             return (run.total - run.round) / run.speed
-        whole = self._pace.of_run(self._configs[name]) if name in self._configs else None
+        whole = self._measured(name)
         return None if whole is None else whole * (run.total - run.round) / run.total
+
+    def _measured(self, name: str) -> float | None:
+        """Return the seconds that a run took where such runs were measured."""
+        return self._pace.of_run(self._configs[name]) if name in self._configs else None
+
+    @staticmethod
+    def _trusted(run: Shown) -> bool:
+        return run.round - run.first + 1 >= TRUSTED
 
     def _tell(self, text: str, style: str) -> None:
         """Print what went wrong, which is said in any case."""
