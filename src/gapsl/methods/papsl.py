@@ -25,6 +25,5 @@ class Papsl(Psl):
         "balance": "classes",
         "probes": 2,
         "probe_steps": 8,
-        "probe_leaders": 1.0,
         "device_optimizer": {"lr": 0.003},
     }
