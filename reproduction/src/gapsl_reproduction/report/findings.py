@@ -148,9 +148,9 @@ BUILT = ("cut", "width", "norm", "dropout", "patch")
 NOTE = (
     "Of a whole run at alpha 0.1, evaluation aside: bytes of all devices together, averaging included, and "
     "the time of the fastest run on one core with other computation beside it. The machines differ, by up to "
-    "four times, so minutes compare only roughly. MFLOP are those of one training sample, forward and backward; "
-    "what GAPSL adds on the server (a second backward pass over the kept devices) and the few rows of probes "
-    "are not in them."
+    "four times, so minutes compare only roughly. MFLOP are those of one training sample, forward and "
+    "backward; what GAPSL adds on the server (a second backward pass over the kept devices) and the few rows "
+    "of probes are not in them."
 )
 
 
