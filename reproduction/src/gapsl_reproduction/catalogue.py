@@ -27,7 +27,7 @@ WITHOUT_PROBES = {name: Config.model_fields[name].default for name in ("probes",
 
 
 def _papsl(**changed: object) -> Line:
-    """Return PAPSL with some of them changed."""
+    """Return PAPSL with some of its settings changed."""
     return Line(merge(PAPSL, changed), tuned_as="papsl")
 
 
