@@ -41,7 +41,7 @@ def trials(workload: Workload, line: str) -> Mapping[Candidate, RunSpec]:
 @cache  # lines and experiments share trials
 def _trials(workload: Workload, line: str) -> Mapping[Candidate, RunSpec]:
     found = LINES[line]
-    rates = workload.rates
+    rates = workload.rates + (workload.lower if found.lower else ())
     if not found.clients_learn:  # one trial for each of the server's rates
         rates = tuple({pair.server: pair for pair in rates}.values())
     tried = [Candidate(*each) for each in product(rates, range(len(found.choices)))]

@@ -28,6 +28,7 @@ class Workload:
 
     settings: Settings
     rates: tuple[Rates, ...] = ()  # that every line is tried with; none: as set
+    lower: tuple[Rates, ...] = ()  # tried too with lines that the lowest of them suit best
     trial: Settings = field(default_factory=dict)  # what is different in those trials: their length
     fixed: Settings = field(default_factory=dict)  # what no line sets otherwise
 
@@ -135,7 +136,7 @@ SHIFTS = conditions(
 # What the paper leaves open, one thing at a time over our reading of it.
 READINGS = conditions(
     {
-        **{f"eta {eta:g}": {"gapsl": {"eta": eta}} for eta in (-1.0, -0.5, 0.0, 1.0)},
+        **{f"eta {eta:g}": {"gapsl": {"eta": eta}} for eta in (-1.0, -0.5, 0.0, 0.5, 1.0)},
         "weights by data size": {"reduction": "samples"},
         "excluded plain": {"gapsl": {"excluded": "plain"}},
         **{f"lambda {weight:g}": {"gapsl": {"lambda": weight}} for weight in (0.0, 0.05, 0.5)},
@@ -210,7 +211,8 @@ def in_large_steps(workload: Workload, devices: int) -> Workload:
 
     settings = fewer(workload.settings, ("rounds", "evaluate_every", "checkpoint_every"))
     settings = merge(settings, {"batch_size": devices * settings["batch_size"]})
-    return replace(workload, settings=settings, trial=fewer(workload.trial, ("rounds", "evaluate_every")))
+    trial = fewer(workload.trial, ("rounds", "evaluate_every"))
+    return replace(workload, settings=settings, trial=trial, lower=())  # a large batch bears more
 
 
 CIFAR10 = Workload(
@@ -235,6 +237,7 @@ CIFAR10 = Workload(
         "gapsl": {"penalty": "finite"},
     },
     rates=(Rates(0.01, 0.01), Rates(0.03, 0.03), Rates(0.003, 0.05), Rates(0.01, 0.1)),
+    lower=(Rates(0.003, 0.003),),
     trial={
         **length(ROUNDS // 4),
         "evaluate_every": ROUNDS // 4,
