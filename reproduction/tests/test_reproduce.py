@@ -16,7 +16,8 @@ from gapsl_reproduction.scales import SCALES
 from gapsl_reproduction.store import Store
 from processes import Command, Ended, Launcher, hold, release, rounds_done, strict_json
 
-WHAT = ("selection-ratio",)  # 4 trials of 3 rounds, and 4 runs of 6 at the rates that they choose
+WHAT = ("selection-ratio",)  # 8 trials of 3 rounds, and 4 runs of 6 at the rates that they choose
+RUNS = 12
 SMOKE = SCALES["smoke"]
 
 
@@ -77,8 +78,8 @@ def whole(cli: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Place:
     lines = re.findall(
         r"^\[(\d+)/(\d+)\] digits/small .* seed 0 #\w{4}: \d+\.\d % in 0:\d\d", ended.stdout, re.M
     )
-    assert [int(done) for done, _ in lines] == list(range(1, 9)), "a line a finished run"
-    assert {int(total) for _, total in lines} == {8}, "the total is known before the rates are"
+    assert [int(done) for done, _ in lines] == list(range(1, RUNS + 1)), "a line a finished run"
+    assert {int(total) for _, total in lines} == {RUNS}, "the total is known before the rates are"
     return place
 
 
@@ -124,7 +125,7 @@ def test_what_is_there_is_not_done_again(cli: Launcher, whole: Place) -> None:
     before = {key: path.stat() for key, path in whole.files().items()}
     ended = whole.run(cli)
     assert ended.code == 0, ended.stderr
-    assert "8 of 8 runs are done" in ended.stdout
+    assert f"{RUNS} of {RUNS} runs are done" in ended.stdout
     assert "[" not in ended.stdout
     assert {key: path.stat() for key, path in whole.files().items()} == before
 
@@ -138,7 +139,7 @@ def test_killed_and_started_again_at_once_it_ends_with_the_same_results(
     assert reached, command.stdout
     command.kill()
     done = {key: path.stat().st_mtime_ns for key, path in place.files().items()}
-    assert 2 <= len(done) < 8
+    assert 2 <= len(done) < RUNS
     assert any(place.work.iterdir()), "a run was under way"
     ended = place.run(cli)  # while the workers of the one that was killed may finish their round
     assert ended.code == 0, ended.stderr
@@ -174,7 +175,7 @@ def test_ctrl_c_ends_after_the_round_and_the_same_command_goes_on(
     assert "repeat the command" in ended.stdout
     assert "Traceback" not in ended.stderr
     left = [folder for folder in place.work.iterdir() if (folder / "checkpoints").exists()]
-    assert left and len(place.files()) < 8
+    assert left and len(place.files()) < RUNS
 
     ended = place.run(cli, "--keep-runs")
     assert ended.code == 0, ended.stderr
@@ -197,8 +198,8 @@ def test_damaged_results_are_set_aside_told_and_made_again(
 
     ended = place.run(cli, "--plan")
     assert ended.code == 0
-    assert "5 of 8 runs are done; about 0:0" in ended.stdout
-    assert len(place.files()) == 8, "a plan changes nothing"
+    assert f"{RUNS - 3} of {RUNS} runs are done; about 0:0" in ended.stdout
+    assert len(place.files()) == RUNS, "a plan changes nothing"
 
     ended = place.run(cli)
     assert ended.code == 0, ended.stderr
@@ -223,9 +224,9 @@ def test_a_plan_says_what_would_run_and_a_list_what_there_is(
 ) -> None:
     ended = Place(tmp_path / "new").run(cli, "--plan", "--seeds", "3")
     assert ended.code == 0, ended.stderr
-    assert len(re.findall(r"^digits/small .*seed 0", ended.stdout, re.M)) == 4
+    assert len(re.findall(r"^digits/small .*seed 0", ended.stdout, re.M)) == 8
     assert "12 more, with the learning rates that these will choose" in ended.stdout
-    assert "smoke: 0 of 16 runs are done; no run was measured yet" in ended.stdout
+    assert "smoke: 0 of 20 runs are done; no run was measured yet" in ended.stdout
     assert not list((tmp_path / "new").iterdir())
 
     listed = cli.run("reproduce", "--list", "--scale", "smoke")

@@ -93,7 +93,7 @@ def on_cifar100(group: Group) -> Group:
 
 def both_partitions(named: Mapping[str, Settings]) -> Mapping[str, Group]:
     """Return groups of fleet sizes, with skewed labels and with even ones."""
-    even = {f"{name}, iid": merge(settings, {"partition": "iid"}) for name, settings in named.items()}
+    even = {f"{name}, IID": merge(settings, {"partition": "iid"}) for name, settings in named.items()}
     return {"devices": conditions(named), "devices iid": conditions(even)}
 
 

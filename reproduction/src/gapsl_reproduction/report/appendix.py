@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from gapsl.run.config import flat
+from gapsl_reproduction import paper
 from gapsl_reproduction.catalogue import LINES
 from gapsl_reproduction.plan import SEED, ranked, trials
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
@@ -17,6 +18,13 @@ from gapsl_reproduction.store import Result
 COMMIT = 10  # letters of a commit that are shown
 ROWS = (("gapsl", "gapsl"), ("commit", "commit"), ("torch", "torch"), ("Python", "python"),
         ("processor", "processor"), ("device", "device"))  # fmt: skip
+COLUMNS = {  # by measure
+    "accuracy": "devices %", "worst": "worst device %", "ensemble": "ensemble %", "local": "own labels %",
+}  # fmt: skip
+OWN_LABELS = (
+    "*Own labels*: on test images in the proportions of the device's own labels. *Paper*: what it prints, "
+    "for VGG-16 at full width."
+)
 
 
 def appendix(evidence: Evidence, page: str) -> str:
@@ -70,14 +78,12 @@ def cells(evidence: Evidence) -> str:
         values = evidence.values(line, condition)
         stored = evidence.stored.get((line, condition), {})
         if stored:
-            worst = evidence.values(line, condition, "worst")
-            together = evidence.values(line, condition, "ensemble")
             bad = len(stored) - len(values)
-            rows.append(
-                [line_name(line), condition, spread(values), spread(worst), spread(together), str(bad or "")]
-            )
-    headings = [evidence.scale.model, "condition", "devices %", "worst device %", "ensemble %", "failed"]
-    return paragraphs("## Every cell", table(headings, rows, left=2))
+            numbers = [spread(evidence.values(line, condition, measure)) for measure in COLUMNS]
+            papers = paper.printed(line, condition)
+            rows.append([line_name(line), condition, *numbers, papers, str(bad or "")])
+    headings = [evidence.scale.model, "condition", *COLUMNS.values(), "paper %", "failed"]
+    return paragraphs("## Every cell", OWN_LABELS, table(headings, rows, left=2))
 
 
 def rates(evidence: Evidence) -> str:
@@ -94,7 +100,7 @@ def rates(evidence: Evidence) -> str:
             best = next(iter(ranked(tried, evidence.results) or ()), None)
             for candidate, run in tried.items():
                 result = evidence.results(run.key)
-                choice = ", ".join(f"{k}={v}" for k, v in flat(found.choices[candidate.choice]).items())
+                choice = ", ".join(f"`{k}={v}`" for k, v in flat(found.choices[candidate.choice]).items())
                 reached = _reached(result)
                 rows.append(
                     [
@@ -108,8 +114,9 @@ def rates(evidence: Evidence) -> str:
             shorter = ", ".join(f"`{k}={v}`" for k, v in flat(workload.trial).items())
             parts += [
                 f"`{name}`, {evidence.scale.model}: trials with seed {SEED} and {shorter}; accuracy on the "
-                "validation split in %, the one that is chosen in bold. Ablations have the rates of what "
-                "they are an ablation of. `frozen` has no rate of its devices.",
+                "validation split in %, the one that is chosen in bold. Methods that the lowest rates suit "
+                "best have tried lower ones too; ablations have the rates of what they are an ablation of. "
+                "`frozen` has no rate of its devices.",
                 table(["line", "device / server", "choice", "validation %"], rows, left=3),
             ]
     return paragraphs("## Learning rates", *parts) if parts else ""
@@ -132,6 +139,9 @@ def settings(evidence: Evidence) -> str:
         head = f"`{name}`, otherwise as `{first[0]}`:" if alike else f"`{name}`:"
         parts += [head, table(["setting", "value"], rows, left=2)]
         first = first if first[0] else (name, own)
+    for name, condition in evidence.scale.groups.get("paper", {}).items():
+        rows = [[f"`{k}`", f"`{v}`"] for k, v in flat(condition.settings).items()]
+        parts += [f"With {name}, laid over those:", table(["setting", "value"], rows, left=2)]
     return paragraphs("## Settings", *parts)
 
 

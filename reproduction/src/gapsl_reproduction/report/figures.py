@@ -11,7 +11,15 @@ import numpy as np
 
 from gapsl.analysis.looks import GREY, LOOKS
 from gapsl.analysis.plots import figure, save
-from gapsl_reproduction.report.frame import DATASETS, IID, SKEWED, Evidence, line_name
+from gapsl_reproduction.report.frame import (
+    DATASETS,
+    EXCLUDING,
+    IID,
+    SKEWED,
+    Evidence,
+    line_name,
+    over_devices,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,30 +49,31 @@ def title(evidence: Evidence) -> str:
 
 
 def curves(evidence: Evidence) -> Figure | None:
-    """Draw accuracy over epochs at alpha 0.1: mean over seeds, and a band from the lowest to the highest."""
+    """Draw accuracy over rounds at alpha 0.1: mean over seeds, and a band from the lowest to the highest."""
     known = {line: list(evidence.runs(line).values()) for line in ORDER if evidence.runs(line)}
     if not known:
         return None
     splits = {entry["split"] for runs in known.values() for run in runs for entry in run["history"]}
     where = "validation" if splits == {"validation"} else "test"
     drawn = figure(WIDTH, 3.9)
-    axes = prepare(drawn.subplots(), "epoch", f"{where} accuracy, mean over devices (%)")
-    ends: dict[str, tuple[float, float]] = {}
+    axes = prepare(drawn.subplots(), "round", f"{where} accuracy, mean over devices (%)")
+    ends: dict[str, tuple[int, float]] = {}
     for line, own in known.items():
         length = min(len(run["history"]) for run in own)
-        epochs = [entry["epoch"] for entry in own[0]["history"][:length]]
+        rounds = [entry["round"] for entry in own[0]["history"][:length]]
         values = 100 * np.array([[e["device_mean"] for e in run["history"][:length]] for run in own])
         colour, dashes = LOOKS[line].colour, "--" if line == "central" else "-"
-        axes.plot(epochs, values.mean(0), dashes, color=colour, linewidth=1.8, zorder=3)
-        axes.fill_between(epochs, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
-        ends[line] = (epochs[-1], float(values.mean(0)[-1]))
-    last, below = max(epoch for epoch, _ in ends.values()), -GAP
+        axes.plot(rounds, values.mean(0), dashes, color=colour, linewidth=1.8, zorder=3)
+        axes.fill_between(rounds, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+        ends[line] = (rounds[-1], float(values.mean(0)[-1]))
+    last, below = max(rounds for rounds, _ in ends.values()), -GAP
     for line, (_, value) in sorted(ends.items(), key=lambda item: item[1][1]):
         below = max(value, below + GAP)  # no name over another
-        axes.text(1.01 * last, below, line_name(line), va="center", fontsize=SMALL, color=LOOKS[line].colour)
+        name = f"{line_name(line)} ({len(known[line])})"
+        axes.text(1.01 * last, below, name, va="center", fontsize=SMALL, color=LOOKS[line].colour)
     axes.set(ylim=(0, None), xlim=(0, last))
     axes.locator_params(axis="x", integer=True)
-    axes.set_title(f"{title(evidence)}, {SKEWED}; bands: lowest to highest seed", fontsize=9.5)
+    axes.set_title(f"{title(evidence)}, {SKEWED}; (seeds), bands: lowest to highest", fontsize=9.5)
     return drawn
 
 
@@ -87,6 +96,8 @@ def bars(evidence: Evidence) -> Figure | None:
                 spots = place + 0.16 * (np.arange(len(values)) - (len(values) - 1) / 2)
                 axes.plot(values, spots, "o", color="black", markersize=3, markerfacecolor="white")
                 axes.text(max(values) + 2, place, f"{centre:.1f}", va="center", fontsize=SMALL)
+            else:
+                axes.text(2, place, "not run", va="center", fontsize=SMALL, color=GREY)
         axes.set_title("IID" if at == IID else at, fontsize=9.5)
     row[0].set_yticks(range(len(lines)), [line_name(line) for line in lines])
     row[0].set(xlim=(0, 100))
@@ -96,47 +107,56 @@ def bars(evidence: Evidence) -> Figure | None:
 
 
 def understood(evidence: Evidence) -> Figure | None:
-    """Draw one run of GAPSL: who is kept, the angles that decide it, and the accuracy beside PSL's."""
-    run = next(iter(evidence.runs("gapsl").values()), None)
+    """Draw one run of GAPSL that leaves devices out: who is kept, the angles, what becomes of the devices."""
+    run = next(iter(evidence.runs(EXCLUDING).values()), None)
     windows = [window for window in run["windows"] if "kept_share" in window] if run else []
     if run is None or not windows:
         return None
-    epochs = [window["round"] / run["rounds_per_epoch"] for window in windows]
-    drawn = figure(WIDTH + 1.4, 2.9)
-    left, middle, right = drawn.subplots(1, 3)
+    ends = [0, *(window["round"] for window in windows)]
     shares = 100 * np.array([window["kept_share"] for window in windows], dtype=float).T
+    means = [100 * (share or 0.0) for share in over_devices(run, "kept_share")]
+    order = np.argsort(means)
+    drawn = figure(WIDTH + 1.4, 3.0)
+    left, middle, right = drawn.subplots(1, 3)
+
     places = np.arange(len(shares) + 1) - 0.5
-    prepare(left, "epoch", "device").grid(visible=False)
-    image = left.pcolormesh([0.0, *epochs], places, shares, cmap="Blues", vmin=0, vmax=100)
-    left.set_yticks(range(0, len(shares), 1 if len(shares) <= 10 else 5))
-    left.set_title("rounds in which it is kept (%)", fontsize=SMALL)
+    prepare(left, "round", "device").grid(visible=False)
+    image = left.pcolormesh(ends, places, shares[order], cmap="Blues", vmin=0, vmax=100)
+    left.set_yticks(range(len(order)), [str(device) for device in order] if len(order) <= 10 else [])
+    left.set_title("kept, in % of the rounds", fontsize=SMALL)
     drawn.colorbar(image, ax=left).ax.tick_params(labelsize=SMALL)
-    prepare(middle, "epoch", "angle (degrees)").margins(y=0.3)
+
+    prepare(middle, "round").margins(y=0.3)
     for name, label, dashes in (
         ("angle_mean", "between two devices, mean", "-"),
-        ("threshold", "threshold around the leader", "--"),
+        ("threshold", "to the leader, at most, to be kept", "--"),
     ):
-        known = [(epoch, degrees(w[name])) for epoch, w in zip(epochs, windows, strict=True) if name in w]
+        known = [(w["round"], degrees(w[name])) for w in windows if name in w]
         middle.plot(*zip(*known, strict=True), dashes, color=LOOKS["gapsl"].colour, label=label)
     middle.axhline(90, color=GREY, linewidth=0.8, linestyle=":")
-    prepare(right, "epoch", "accuracy (%)")
-    for line in ("gapsl", "psl"):
+    middle.set_xlim(left=0)
+    middle.set_title("angles of gradients (degrees)", fontsize=SMALL)
+
+    prepare(right, "kept by GAPSL, in % of the rounds")
+    for line, label in ((EXCLUDING, "GAPSL"), ("psl", "PSL, the same devices")):
         other = evidence.runs(line).get(run["seed"])
         if other is not None:
-            course = [(entry["epoch"], 100 * entry["device_mean"]) for entry in other["history"]]
-            right.plot(*zip(*course, strict=True), color=LOOKS[line].colour, label=LOOKS[line].name)
-    right.set_ylim(bottom=0)
+            reached = [100 * (value or 0.0) for value in other["final"]["device_accuracy"]]
+            right.plot(means, reached, "o", color=LOOKS[line.split()[0]].colour, markersize=5, label=label)
+    right.set(xlim=(0, None), ylim=(0, None))
+    right.set_title("test accuracy of each device (%)", fontsize=SMALL)
+    right.margins(y=0.3)
     for axes in (middle, right):
-        axes.set_xlim(left=0)
         axes.legend(frameon=False, fontsize=SMALL - 1)
-    drawn.suptitle(f"GAPSL, {title(evidence)}, {SKEWED}, seed {run['seed']}", fontsize=9.5)
+    name = line_name(EXCLUDING)
+    drawn.suptitle(f"{name}, {title(evidence)}, {SKEWED}, seed {run['seed']}", fontsize=9.5)
     return drawn
 
 
 FIGURES: Mapping[str, tuple[str, Callable[[Evidence], Figure | None]]] = {
-    "curves": ("Accuracy over epochs at alpha 0.1.", curves),
+    "curves": ("Accuracy over rounds at alpha 0.1.", curves),
     "methods": ("Accuracy by method, IID and at alpha 0.1.", bars),
-    "gapsl": ("One run of GAPSL: who is kept, the angles, and the accuracy.", understood),
+    "gapsl": ("One run of GAPSL: who is kept, the angles, and what becomes of the devices.", understood),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gapsl.analysis.statistics import Values, mean
 from gapsl.models import build_model
-from gapsl.run.config import Config, make_config
+from gapsl.run.config import Config, make_config, merge
+from gapsl_reproduction.catalogue import ETAS, LINES
+from gapsl_reproduction.plan import trials
 from gapsl_reproduction.report.claims import PAPERS_LEAD
 from gapsl_reproduction.report.figures import ORDER
 from gapsl_reproduction.report.frame import (
+    EXCLUDING,
     FEW_STEPS,
     FEWER_SAMPLES,
     IID,
@@ -24,6 +28,7 @@ from gapsl_reproduction.report.frame import (
     SKEWED,
     Evidence,
     line_name,
+    over_devices,
 )
 from gapsl_reproduction.report.numbers import listed, minus, paragraphs, signed, table, told
 from gapsl_reproduction.scales import Scale
@@ -33,40 +38,60 @@ CENTRAL, EVEN, GAIN = 85.0, 80.0, 2.0  # the entry condition: at least, at least
 
 def findings(evidence: Evidence) -> list[str]:
     """Return what was found, each sentence if there are the runs for it."""
-    centres = {line: mean(evidence.values(line)) for line in ORDER}
-    known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
-    reached = ", ".join(f"{line_name(line)} {value:.1f}" for value, line in known)
+    reached = accuracies(evidence)
     leads = {line: evidence.lead("papsl", line) for line in ("sfl", "frozen", "psl", "central")}
     even = {line: evidence.lead(line, "psl", IID) for line in ("papsl", "gapsl", "sfl", "frozen")}
     gapsl = {
         "with rates of its own": evidence.lead("gapsl", "psl"),
         "at the paper's rates": evidence.lead("gapsl", "psl", PAPER_RATES),
     }
-    kept = mean(evidence.values("gapsl", SKEWED, "kept"))
+    kept = {at: mean(evidence.values("gapsl", at, "kept")) for at in (SKEWED, IID)}
     devices = make_config(evidence.scale.workloads["cifar10"].settings).devices
     equal = minus(evidence.values("papsl"), evidence.values("frozen", LONGER))
+    share = 100 * (kept[SKEWED] or 0) / devices
+    alike = f", and {kept[IID]:.1f} of them on IID data, where all are alike" if kept[IID] else ""
     found = {
-        f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % are: {reached}.": known,
-        f"PAPSL, which averages nothing, minus others, in points: {each(leads)}.": any(leads.values()),
+        f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % are: {reached}.": reached,
+        f"PAPSL, which averages no weights, minus others, in points, paired by seed: {each(leads)}.": any(
+            leads.values()
+        ),
         f"GAPSL minus PSL is {_ways(gapsl)}; in the paper {signed(PAPERS_LEAD)}.": any(gapsl.values()),
-        f"GAPSL keeps {kept or 0:.1f} of {devices} devices per round: it learns from "
-        f"{100 * (kept or 0) / devices:.0f} % of the samples that PSL learns from in as many rounds.": kept,
-        f"On IID data, methods minus PSL: {each(even)}.": any(even.values()),
+        f"GAPSL keeps {kept[SKEWED] or 0:.1f} of {devices} devices per round: it learns from {share:.0f} % "
+        f"of the samples that PSL learns from in as many rounds{alike}.": kept[SKEWED],
+        f"On IID data, compared with PSL, in points: {each(even)}.": any(even.values()),
         "For equal bytes (frozen trains twice as long, since nothing is sent back to it) PAPSL minus "
         f"frozen is {told(equal)}.": equal,
     }
     return [sentence for sentence, there in found.items() if there]
 
 
+def accuracies(evidence: Evidence) -> str:
+    """Return the lines with their accuracies at alpha 0.1, the highest first."""
+    centres = {line: mean(evidence.values(line)) for line in ORDER}
+    known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
+    return ", ".join(f"{line_name(line)} {value:.1f}" for value, line in known)
+
+
 def exclusion(evidence: Evidence) -> list[str]:
     """Return what leaving devices out costs GAPSL, against PSL that is held to as little."""
-    samples = minus(evidence.values("gapsl"), evidence.values("psl", FEWER_SAMPLES))
+    together = evidence.lead("gapsl", "psl", SKEWED, "ensemble")
+    samples = minus(evidence.values(EXCLUDING), evidence.values("psl", FEWER_SAMPLES))
     step = minus(evidence.values("gapsl", PAPER_RATES), evidence.values("psl", SHORTER_STEP))
     shorter = minus(evidence.values("psl", SHORTER_STEP), evidence.values("psl", PAPER_RATES))
     places = [SKEWED, *evidence.conditions("alpha")]
     gaps = {at: evidence.lead("gapsl", "psl", at) for at in places}
     faulty = {at: evidence.lead("gapsl", "psl", at, "honest") for at in evidence.conditions("faults")}
+    etas, psl = best_trials(evidence, "gapsl"), best_trials(evidence, "psl").get(0)
+    by_eta = [f"{value:.1f} with eta {ETAS[choice]['gapsl']['eta']:g}" for choice, value in etas.items()]
+    halves = [kept_and_left_out(evidence, line) for line in (EXCLUDING, "psl")]
     found = {
+        f"The smaller eta, the fewer devices are left out: the best trials of GAPSL reach "
+        f"{listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {psl or 0:.1f}.": (
+            len(etas) > 1 and psl
+        ),
+        f"With eta 0.5, the half of the devices that is kept most often ends at {_two(halves[0])}; "
+        f"in PSL the same two halves end at {_two(halves[1])}.": all(halves),
+        f"For the ensemble of the devices, GAPSL minus PSL is {told(together)}.": together,
         f"At about equal samples used (PSL for {FEWER_SAMPLES}) GAPSL minus PSL is {told(samples)}.": samples,
         "Under `sum`, with the paper's rates, three of ten kept is a step three tenths as long: GAPSL minus "
         f"PSL with that step is {told(step)}.": step,
@@ -75,6 +100,33 @@ def exclusion(evidence: Evidence) -> list[str]:
         f"The same for honest devices among three faulty of ten: {_at(faulty)}.": any(faulty.values()),
     }
     return [sentence for sentence, there in found.items() if there]
+
+
+def best_trials(evidence: Evidence, line: str) -> dict[int, float]:
+    """Return the best trial of each of a line's choices, in % on the validation split."""
+    found: dict[int, float] = {}
+    for candidate, run in trials(evidence.scale.workloads["cifar10"], line).items():
+        result = evidence.results(run.key)
+        if result is not None and "failed" not in result:
+            value = 100 * result["final"]["validation"]["device_mean"]
+            found[candidate.choice] = max(found.get(candidate.choice, 0.0), value)
+    return found
+
+
+def kept_and_left_out(evidence: Evidence, line: str) -> tuple[float, float] | None:
+    """Return a line's accuracies of the devices that GAPSL keeps most often, and of the other half."""
+    kept = {seed: over_devices(run, "kept_share") for seed, run in evidence.runs(EXCLUDING).items()}
+    runs = {seed: run for seed, run in evidence.runs(line).items() if kept.get(seed)}
+    ends: tuple[list[float], list[float]] = ([], [])
+    for seed, run in runs.items():
+        order = sorted(range(len(kept[seed])), key=lambda device: kept[seed][device] or 0.0, reverse=True)
+        for place, device in enumerate(order):
+            ends[place >= len(order) // 2].append(100 * (run["final"]["device_accuracy"][device] or 0.0))
+    return (fmean(ends[0]), fmean(ends[1])) if runs else None
+
+
+def _two(values: tuple[float, float] | None) -> str:
+    return "" if values is None else f"{values[0]:.1f} %, the other at {values[1]:.1f} %"
 
 
 def _at(differences: dict[str, Values]) -> str:
@@ -124,9 +176,9 @@ def steps(evidence: Evidence) -> str:
     lost = told(minus(few, evidence.values("central")))
     reached = f" In as few and large steps `central` itself reaches {mean(few):.1f}: {lost}." if few else ""
     return (
-        f"The same samples are not the same number of steps: `central` takes one per mini-batch "
-        f"({config.rounds * config.devices:,}), methods whose devices work side by side one per round "
-        f"({config.rounds:,}), with gradients of {config.devices} mini-batches in it.{reached}"
+        f"The same samples, different numbers of steps: `central` and vanilla SL take one per mini-batch "
+        f"({config.rounds * config.devices:,}), the others one per round ({config.rounds:,}), on "
+        f"{config.devices} mini-batches.{reached}"
     )
 
 
@@ -144,39 +196,52 @@ def _row(name: str, value: float | None, limit: float, *, most: bool = False) ->
 
 
 SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "digits": ((1, 8, 8), 10)}
+CHEAPER = ("sfl every 5 rounds",)  # what SFL costs where it averages less often
 BUILT = ("cut", "width", "norm", "dropout", "patch")
 NOTE = (
-    "Of a whole run at alpha 0.1, evaluation aside: bytes of all devices together, averaging included, and "
-    "the time of the fastest run on one core with other computation beside it. The machines differ, by up to "
-    "four times, so minutes compare only roughly. MFLOP are those of one training sample, forward and "
-    "backward; what GAPSL adds on the server (a second backward pass over the kept devices) and the few rows "
-    "of probes are not in them."
+    "Bytes and minutes are of a whole run at alpha 0.1, evaluation aside: bytes of all devices together, "
+    "averaging included; minutes of the fastest run, on one core with other computation beside it, so that "
+    "they compare only roughly. GFLOP are of one mini-batch of one device, forward and backward, with what "
+    "solving for the probes adds on the device, and GAPSL's second pass over the devices it keeps on the "
+    "server."
 )
 
 
-def costs(evidence: Evidence, lines: tuple[str, ...]) -> str:
+def costs(evidence: Evidence) -> str:
     """Return the table of costs, a row a method that was run."""
     rows = []
-    operations = count(evidence.scale)
-    for line in lines:
+    for line in (*ORDER, *CHEAPER):
         sent, received = (mean(evidence.values(line, SKEWED, name)) for name in ("sent", "received"))
         seconds = evidence.values(line, SKEWED, "seconds")
         if sent is None or received is None:
             continue
-        device = operations["forward" if line == "frozen" else "device"]
+        device, server = work(evidence, line)
         rows.append(
             [
                 line_name(line),
                 *(f"{megabytes / 1e3:,.2f}" if sent else "–" for megabytes in (sent, received)),
-                f"{device / 1e6:,.1f}",
-                f"{operations['server'] / 1e6:,.1f}",
+                f"{device / 1e9:,.2f}",
+                f"{server / 1e9:,.2f}",
                 f"{min(seconds.values()) / 60:,.0f}",
             ]
         )
     if not rows:
         return ""
-    headings = [evidence.scale.model, "GB up", "GB down", "device MFLOP", "server MFLOP", "minutes"]
+    headings = [evidence.scale.model, "GB up", "GB down", "device GFLOP", "server GFLOP", "minutes"]
     return f"## Costs\n\n{NOTE}\n\n{table(headings, rows)}"
+
+
+def work(evidence: Evidence, line: str) -> tuple[float, float]:
+    """Return the operations of a device and of the server for one mini-batch of one device."""
+    config = make_config(merge(evidence.scale.workloads["cifar10"].settings, LINES[line].settings))
+    operations = count(evidence.scale)
+    forward, backward = operations["forward"], operations["device"] - operations["forward"]
+    rows = config.batch_size
+    device = rows * (forward if line == "frozen" else forward + backward)
+    if config.probes:  # a forward, and a backward and a forward for each step of solving
+        device += config.probes * ((config.probe_steps + 1) * forward + config.probe_steps * backward)
+    kept = (mean(evidence.values(line, SKEWED, "kept")) or 0.0) / config.devices
+    return device, (rows - config.probes) * operations["server"] * (1 + kept)
 
 
 def count(scale: Scale) -> Mapping[str, float]:

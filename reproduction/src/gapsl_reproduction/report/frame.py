@@ -28,6 +28,7 @@ LONGER = "twice as long"
 FEW_STEPS = "in large steps"
 FEWER_SAMPLES = "three tenths of the rounds"
 SHORTER_STEP = "three tenths of the step"
+EXCLUDING = "gapsl with eta 0.5"  # the line of GAPSL that leaves most devices out
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ABLATIONS = {"non-lgi": "Non-LGI", "rand-lgi": "Rand-LGI", "non-gda": "Non-GDA", "rand-gda": "Rand-GDA"}
 
@@ -82,8 +83,13 @@ class Evidence:
 
     @property
     def count(self) -> int:
-        """How many cells are filled."""
-        return int((self.frame["state"] != "missing").sum())
+        """How many runs there are; one can fill several cells."""
+        return int(self.frame.loc[self.frame["state"] != "missing", "key"].nunique())
+
+    @property
+    def total(self) -> int:
+        """How many runs there would be, were all cells filled."""
+        return int(self.frame["key"].nunique())
 
     @cached_property
     def trials(self) -> Mapping[str, Result]:
@@ -135,16 +141,15 @@ def measures(result: Result | None) -> dict[str, Any]:
     if result is None:
         return {"state": "missing"}
     if "failed" in result:
-        return {"state": "failed", "rounds": result["rounds"], "elapsed": result["elapsed"]}
+        return {"state": "failed"}
     final = result["final"]
-    angle, dispersion = (over_rounds(result, name) for name in ("angle_mean", "dispersion"))
+    angle = over_rounds(result, "angle_mean")
     return {
         "state": "done",
-        "rounds": result["rounds"],
-        "epochs": result["rounds"] / result["rounds_per_epoch"],
         "accuracy": 100 * final["device_mean"],
         "validation": 100 * final["validation"]["device_mean"] if "validation" in final else None,
         "ensemble": 100 * final["ensemble"],
+        "local": 100 * final["local"],
         "worst": 100 * final["device_min"],
         "honest": honest_accuracy(result, faulty_devices(result)),
         "converged": final["converged_epoch"],
@@ -152,9 +157,7 @@ def measures(result: Result | None) -> dict[str, Any]:
         "received": final["bytes_received"] / 1e6,
         "bytes": (final["bytes_sent"] + final["bytes_received"]) / 1e6,
         "seconds": final["seconds"],
-        "elapsed": result["elapsed"],
         "angle": None if angle is None else degrees(angle),
-        "dispersion": None if dispersion is None else degrees(dispersion),
         "kept": over_rounds(result, "kept"),
     }
 
