@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from gapsl.analysis.formats import counted
 from gapsl.cli.running import guarded, output, say
 from gapsl.common.errors import InputError
 from gapsl.network.tls.names import (
@@ -136,7 +137,7 @@ def revoke(
 ) -> None:
     """Revoke every certificate a device was ever given."""
     number = _authority()(folder).revoke(name)
-    say(f"revoked {count(number, 'certificate')} of {name}" if number else f"{name} was revoked before")
+    say(f"revoked {counted(number, 'certificate')} of {name}" if number else f"{name} was revoked before")
     say(f"servers that use this folder refuse {name} from now on, without a restart; on other machines, copy")
     say(f"  {folder / REVOKED}  over the one that the server and the parameter server have")
     say(f"to let {name} in again: gapsl certs device {name} --force{option(folder)}")
@@ -170,12 +171,7 @@ def table(issued: Iterable[Issued]) -> Table:
 
 def span(days: float) -> str:
     """Say in how many days something ends."""
-    return count(ceil(days), "day") if days > 0 else "expired"
-
-
-def count(number: int, what: str) -> str:
-    """Say how many of something there are."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return counted(ceil(days), "day") if days > 0 else "expired"
 
 
 def warn_of_end(issued: Issued, folder: Path) -> None:

@@ -32,7 +32,6 @@ class StoredParts:
     client: Weights | None
     server: Weights | None
     head: Weights | None = None  # of a device that keeps its labels
-    own: bool = False  # whether every device has a client-side model of its own there
 
 
 def stored_parts(folder: Path, device: int | None = None) -> StoredParts:
@@ -130,4 +129,4 @@ def _of_run(folder: Path, device: int | None) -> StoredParts:
             f"with as many devices, or start all from one: gapsl export {folder} --client merged --out FOLDER"
         )
     stored = read_device(newest, device or 0)
-    return StoredParts(weights_in(stored), servers[0], head_in(stored) or None, own=True)
+    return StoredParts(weights_in(stored), servers[0], head_in(stored) or None)

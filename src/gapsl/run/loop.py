@@ -86,7 +86,8 @@ class Training:
         """Train to the end and return the result; None if it was asked to stop before."""
         plan = self.plan
         # The devices of the run as configured; the baseline `central` has them in one pool.
-        self._recorder.started(
+        self._recorder.tell(
+            "started",
             Started(
                 plan.config.method,
                 plan.config.seed,
@@ -96,7 +97,7 @@ class Training:
                 plan.rounds_per_epoch,
                 plan.identity,
                 plan.config.resolved(plan.custom),
-            )
+            ),
         )
         if plan.notice is not None:
             self._recorder.warn(plan.notice)
@@ -115,12 +116,12 @@ class Training:
         except Stopped:
             return None
         except BaseException as error:
-            self._recorder.failed(error)
+            self._recorder.tell("failed", error)
             raise
         finally:
             if isinstance(self.fleet, Beside):
                 self.fleet.finish()
-            self._recorder.closed()
+            self._recorder.tell("closed")
 
     def _to_the_end(self) -> RunResult | None:
         while self.state.round < self.plan.total_rounds:
@@ -229,7 +230,7 @@ class Training:
             plan.proportions,
             shared=self.strategy.shared_client_model(),
             devices=self.evaluated(),
-            measured=lambda done: self._recorder.evaluating(done, len(self.fleet.devices)),
+            measured=lambda done: self._recorder.tell("evaluating", done, len(self.fleet.devices)),
         )
         if round < plan.total_rounds:
             measures = replace(measures, confusion=())

@@ -8,7 +8,7 @@ from pathlib import Path
 from gapsl.common.errors import GapslError, InputError
 from gapsl.common.registry import Registry
 from gapsl.run.mlflow_tracker import MLflow
-from gapsl.run.observers import Guarded, Observer
+from gapsl.run.observers import Observer
 from gapsl.run.tensorboard_tracker import TensorBoard
 
 OBSERVERS: Registry[type[Observer]] = Registry("observer", group="gapsl.observers", base=Observer)
@@ -30,7 +30,7 @@ def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
     found: list[Observer] = []
     for name in names:
         try:
-            found.append(Guarded(name, OBSERVERS[name](folder)))
+            observer = OBSERVERS[name](folder)
         except GapslError:
             raise
         except Exception as error:
@@ -38,6 +38,8 @@ def make_observers(names: Iterable[str], folder: Path | None) -> list[Observer]:
             raise InputError(
                 f"the observer {name} cannot begin ({reason}); leave it out, or mend it"
             ) from error
+        observer.known_as = name
+        found.append(observer)
     return found
 
 

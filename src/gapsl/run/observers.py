@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gapsl.run.records import RoundRecord, RunResult
-
-log = logging.getLogger("gapsl")
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,8 @@ class Observer:
 
     One that the setting `observers` names is made with the run's folder, None where the run keeps no files.
     """
+
+    known_as = ""  # under which the setting `observers` knows it
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -60,42 +59,3 @@ class Observer:
 
     def closed(self) -> None:
         """The run ends here, finished or not; nothing is told after this."""
-
-
-class Guarded(Observer):
-    """An observer by its name: if it fails, it is told no more, and the run goes on."""
-
-    def __init__(self, name: str, observer: Observer) -> None:
-        self._name, self._observer = name, observer
-        self._failed = False
-
-    def _tell(self, hook: str, *values: Any) -> None:
-        if self._failed:
-            return
-        try:
-            getattr(self._observer, hook)(*values)
-        except Exception as error:
-            self._failed = True
-            text = f"the observer {self._name} failed, and is told no more: {type(error).__name__}: {error}"
-            log.warning(text, exc_info=error)
-
-    def started(self, run: Started) -> None:
-        self._tell("started", run)
-
-    def round(self, record: RoundRecord) -> None:
-        self._tell("round", record)
-
-    def evaluating(self, done: int, devices: int) -> None:
-        self._tell("evaluating", done, devices)
-
-    def finished(self, result: RunResult) -> None:
-        self._tell("finished", result)
-
-    def warned(self, message: str) -> None:
-        self._tell("warned", message)
-
-    def failed(self, error: BaseException) -> None:
-        self._tell("failed", error)
-
-    def closed(self) -> None:
-        self._tell("closed")

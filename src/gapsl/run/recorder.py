@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from gapsl.common.clock import timed
 from gapsl.device.exchange import Outcome, Selection, Upload
 from gapsl.fleets.base import FleetEvents, Traffic
 from gapsl.run.folder import RunFolder
-from gapsl.run.observers import Guarded, Observer, Started
+from gapsl.run.observers import Observer
 from gapsl.run.records import (
     Angles,
     Evaluation,
@@ -21,6 +23,8 @@ from gapsl.run.records import (
     finite,
     finite_or_none,
 )
+
+log = logging.getLogger("gapsl")
 
 WHOLE = 20  # up to so many devices every round's record has all pairwise angles, and seconds by device
 MOST = 200  # up to so many an evaluation's has: a thousand devices' would be 4 MB
@@ -32,13 +36,22 @@ class Recorder:
 
     def __init__(self, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
         self._folder = folder
-        self._observers = [
-            one if isinstance(one, Guarded) else Guarded(type(one).__name__, one) for one in observers
-        ]
+        self._observers = list(observers)
 
-    def started(self, run: Started) -> None:
-        """Training begins, or goes on."""
-        self._tell(lambda observer: observer.started(run))
+    def tell(self, hook: str, *values: Any) -> None:
+        """Call a method of every observer; one that fails is told no more, and the run goes on."""
+        for observer in tuple(self._observers):
+            try:
+                getattr(observer, hook)(*values)
+            except Exception as error:
+                self._observers = [other for other in self._observers if other is not observer]
+                name = observer.known_as or type(observer).__name__
+                text = f"the observer {name} failed, and is told no more: {type(error).__name__}: {error}"
+                log.warning(text, exc_info=error)
+
+    def warn(self, message: str) -> None:
+        """Something happened that a person should know of."""
+        self.tell("warned", message)
 
     def write(self, record: RoundRecord) -> None:
         """Write a round's record, and tell nobody."""
@@ -48,33 +61,13 @@ class Recorder:
     def round(self, record: RoundRecord) -> None:
         """A round is done."""
         self.write(record)
-        self._tell(lambda observer: observer.round(record))
-
-    def evaluating(self, done: int, devices: int) -> None:
-        """So many devices are evaluated."""
-        self._tell(lambda observer: observer.evaluating(done, devices))
-
-    def warn(self, message: str) -> None:
-        """Something happened that a person should know of."""
-        self._tell(lambda observer: observer.warned(message))
+        self.tell("round", record)
 
     def finished(self, result: RunResult) -> None:
         """The run is done."""
         if self._folder is not None:
             self._folder.write_result(result)
-        self._tell(lambda observer: observer.finished(result))
-
-    def failed(self, error: BaseException) -> None:
-        """The run ends with an error."""
-        self._tell(lambda observer: observer.failed(error))
-
-    def closed(self) -> None:
-        """The run ends here, finished or not."""
-        self._tell(lambda observer: observer.closed())
-
-    def _tell(self, word: Callable[[Observer], None]) -> None:
-        for observer in self._observers:
-            word(observer)
+        self.tell("finished", result)
 
     # --- what recovery needs of the records
 
