@@ -17,7 +17,7 @@ from gapsl.run.config import Config
 from gapsl.run.environment import describe_environment
 from gapsl.run.folder import RunFolder
 from gapsl.run.parts import take_source
-from gapsl.run.records import Evaluation, RoundRecord
+from gapsl.run.records import MEASURES, Evaluation, RoundRecord
 from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.store import SCHEMA
 
@@ -26,10 +26,7 @@ DIGITS = 5  # significant ones of a stored number
 HISTORY = (
     "round", "epoch", "split", "device_mean", "ensemble", "merged", "local", "test_loss", "device_accuracy",
 )  # fmt: skip
-MEASURES = (
-    "device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local", "test_loss",
-    "device_accuracy", "class_accuracy",
-)  # fmt: skip
+LISTS = ("device_accuracy", "class_accuracy")
 MADE = ("gapsl", "commit", "torch", "python", "processor", "started")
 # What a record has one number of, by the name it has in both.
 NUMBERS = ("loss", "angle_mean", "dispersion", "ratio", "threshold", "apart")
@@ -42,13 +39,13 @@ def summarise(run: RunSpec, folder: RunFolder) -> dict[str, Any]:
         raise InputError(f"{folder.path} has no result; delete it, and repeat the command")
     whole, devices = result.final, run.config.devices
     final = {
-        **_measured(whole, MEASURES, devices),
+        **_measured(whole, (*MEASURES, *LISTS), devices),
         "converged_epoch": whole.converged_epoch,
         **_spent(whole),
         "weights_sha256": whole.weights_sha256,
     }
     if whole.validation is not None:
-        final["validation"] = _measured(whole.validation, MEASURES, devices)
+        final["validation"] = _measured(whole.validation, (*MEASURES, *LISTS), devices)
     begun = {"rounds": result.rounds, "rounds_per_epoch": result.rounds_per_epoch}
     return _described(run, folder, begun, {"final": final}, list(folder.records()))
 

@@ -26,7 +26,6 @@ from gapsl.run.config import (
     merge,
     preset,
     presets,
-    read_yaml,
     sections,
 )
 from gapsl.run.folder import RunFolder
@@ -190,8 +189,7 @@ def varying(groups: Sequence[Group]) -> list[str]:
 def stored_settings(folder: RunFolder) -> dict[str, Any]:
     """Return a run's settings as its files have them, those included that an older version did not know."""
     given = folder.settings()
-    network = read_yaml(folder.network_file) if folder.network_file.exists() else {}
-    own = {"partition": OWN_DATA} if network.get("data") == "own" else {}
+    own = {"partition": OWN_DATA} if (folder.network() or {}).get("data") == "own" else {}
     return merge(Config().model_dump(mode="json"), given, own)
 
 

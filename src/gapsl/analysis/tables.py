@@ -11,12 +11,12 @@ from gapsl.analysis.looks import printed_name
 from gapsl.analysis.runs import Group, RunSummary, grouped, varying, where
 from gapsl.analysis.statistics import Difference, Values, deviation, mean, paired_difference
 from gapsl.common.errors import InputError
-from gapsl.run.records import Evaluation, RoundRecord, RunResult
+from gapsl.run.records import MEASURES, Evaluation, RoundRecord, RunResult
 
 if TYPE_CHECKING:
     import pandas
 
-ACCURACIES = ("device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local")
+ACCURACIES = MEASURES[:-1]  # all but the loss
 OVER_DEVICES = ("device_std", "device_min", "device_max")  # no room for the spread of a spread
 HEADINGS = {"device_mean": "mean", "device_std": "std", "device_min": "min", "device_max": "max"}
 COSTS: dict[str, Callable[[Evaluation], float]] = {

@@ -23,9 +23,10 @@ from gapsl.dashboard.downsample import (
     thinned,
 )
 from gapsl.dashboard.fleet import log_of, states
-from gapsl.dashboard.record_index import AXES, MEASURES, OF_ROUNDS, columns, square
+from gapsl.dashboard.record_index import AXES, OF_ROUNDS, columns, square
 from gapsl.dashboard.watch import Watch, WatchedRun
 from gapsl.run.config import Config, flat
+from gapsl.run.records import MEASURES
 
 POINTS = 600  # of a curve
 STEPS = 2000  # of the slider through the rounds

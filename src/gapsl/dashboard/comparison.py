@@ -12,8 +12,9 @@ from gapsl.analysis.looks import looks_of, shade
 from gapsl.analysis.runs import Group, grouped, varying
 from gapsl.analysis.tables import difference, label, results_table
 from gapsl.dashboard.downsample import Answer, Buckets, Numbers, numbers
-from gapsl.dashboard.record_index import AXES, MEASURES, columns
+from gapsl.dashboard.record_index import AXES, columns
 from gapsl.dashboard.watch import Watch, WatchedRun
+from gapsl.run.records import MEASURES
 
 POINTS = 300  # of a curve
 

@@ -17,21 +17,11 @@ import numpy as np
 from gapsl.common.errors import InputError
 from gapsl.common.reading import open_file
 from gapsl.dashboard.downsample import Numbers, Trace, mean_of
-from gapsl.run.records import Angles, ByDevice, Evaluation, RoundRecord
+from gapsl.run.records import MEASURES, Angles, ByDevice, Evaluation, RoundRecord
 
 PHASES = ("collect", "server", "deliver", "move", "evaluate")
 AXES = ("round", "epoch", "bytes", "seconds")
 OF_ROUNDS = (*AXES, "loss", "angle", "ratio", "threshold", "dispersion", "kept", "apart", *PHASES)
-MEASURES = (
-    "device_mean",
-    "ensemble",
-    "merged",
-    "local",
-    "device_std",
-    "device_min",
-    "device_max",
-    "test_loss",
-)
 COUNTS = ("rounds", "led", "kept", "excluded", "skipped", "absent", "restored", "sent", "received")
 CHUNK = 4 << 20
 AT_ONCE = 16  # records between two chances for others to look

@@ -17,7 +17,6 @@ from gapsl.dashboard.record_index import RecordIndex
 from gapsl.dashboard.sketch import sketch_of
 from gapsl.network.processes import PROCESSES
 from gapsl.network.protocol.settings import Network, make_network
-from gapsl.run.config import read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import FinalEvaluation
 from gapsl.run.status import is_locked, planned_rounds
@@ -123,7 +122,7 @@ class WatchedRun:
 
     def _read_settings(self) -> None:
         self.settings = stored_settings(self.folder)
-        stored = read_yaml(self.folder.network_file) if self.folder.network_file.exists() else None
+        stored = self.folder.network()
         self.network = make_network(stored) if stored is not None else None
 
     def _look_at_files(self) -> None:

@@ -50,6 +50,10 @@ class RunFolder:
         served = self.network_file.exists()
         return f"gapsl serve --out {self.quoted}" if served else f"gapsl resume {self.quoted}"
 
+    def network(self) -> Mapping[str, Any] | None:
+        """Return how the run goes over the network, as it is stored; None if it does not."""
+        return read_yaml(self.network_file) if self.network_file.exists() else None
+
     def check_free(self) -> None:
         """Refuse a folder that has a run, or anything else, in it."""
         try:

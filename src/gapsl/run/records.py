@@ -71,6 +71,12 @@ class Angles:
         return {device: sum(row) / max(1, len(row) - 1) for device, row in rows}
 
 
+# What an evaluation has one number of.
+MEASURES = (
+    "device_mean", "device_std", "device_min", "device_max", "ensemble", "merged", "local", "test_loss",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Subscripts):
     """Accuracy after a round, and whose."""

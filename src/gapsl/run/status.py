@@ -20,7 +20,6 @@ from gapsl.common.reading import read_text
 from gapsl.network.protocol.settings import make_network
 from gapsl.network.tls.credentials import check_address
 from gapsl.run.build import DEFAULT_EPOCHS
-from gapsl.run.config import read_yaml
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import RoundRecord
 
@@ -108,8 +107,8 @@ def status_of_folder(folder: RunFolder) -> RunStatus:
             accuracy = record.evaluation.device_mean
     names: tuple[str, ...] = ()
     waits = False
-    if folder.network_file.exists():
-        network = make_network(read_yaml(folder.network_file))
+    if (stored := folder.network()) is not None:
+        network = make_network(stored)
         names, waits = network.device_names(config.devices), network.closing == "all"
     done = 0 if last is None else last.round
     damage = None

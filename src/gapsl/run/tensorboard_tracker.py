@@ -7,12 +7,7 @@ from pathlib import Path
 
 from gapsl.common.errors import InputError
 from gapsl.run.observers import Observer
-from gapsl.run.records import Evaluation, RoundRecord
-
-MEASURES = (
-    *("device_mean", "device_std", "device_min", "device_max"),
-    *("ensemble", "merged", "local", "test_loss"),
-)
+from gapsl.run.records import MEASURES, Evaluation, RoundRecord
 
 
 def scalars(record: RoundRecord) -> dict[str, float]:

@@ -13,7 +13,7 @@ from gapsl.analysis.runs import stored_settings
 from gapsl.common.errors import InputError
 from gapsl.methods.base import Strategy
 from gapsl.methods.registry import METHODS
-from gapsl.run.config import read_yaml, setting_names
+from gapsl.run.config import setting_names
 from gapsl.run.folder import RunFolder
 from gapsl.run.records import Evaluation, RoundRecord
 from gapsl.run.status import planned_rounds
@@ -117,7 +117,7 @@ def read_run(folder: RunFolder, data_dir: str | None = None) -> Run:
             f"gapsl resume {folder.path}"
         )
     result = folder.result()
-    network = read_yaml(folder.network_file) if folder.network_file.exists() else {}
+    network = folder.network() or {}
     labels, reason = read_labels(folder, settings, data_dir)
     return Run(
         settings=settings,
