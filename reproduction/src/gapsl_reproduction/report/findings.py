@@ -89,8 +89,8 @@ def exclusion(evidence: Evidence) -> list[str]:
         f"{listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {psl or 0:.1f}.": (
             len(etas) > 1 and psl
         ),
-        f"With eta 0.5, the half of the devices that is kept most often ends at {_two(halves[0])}; "
-        f"in PSL the same two halves end at {_two(halves[1])}.": all(halves),
+        f"With eta 0.5, the half of the devices that is kept most often and the other half end at "
+        f"{_two(halves[0])} %; in PSL the same two halves end at {_two(halves[1])} %.": all(halves),
         f"For the ensemble of the devices, GAPSL minus PSL is {told(together)}.": together,
         f"At about equal samples used (PSL for {FEWER_SAMPLES}) GAPSL minus PSL is {told(samples)}.": samples,
         "Under `sum`, with the paper's rates, three of ten kept is a step three tenths as long: GAPSL minus "
@@ -126,7 +126,7 @@ def kept_and_left_out(evidence: Evidence, line: str) -> tuple[float, float] | No
 
 
 def _two(values: tuple[float, float] | None) -> str:
-    return "" if values is None else f"{values[0]:.1f} %, the other at {values[1]:.1f} %"
+    return "" if values is None else f"{values[0]:.1f} and {values[1]:.1f}"
 
 
 def _at(differences: dict[str, Values]) -> str:
