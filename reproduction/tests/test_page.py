@@ -13,7 +13,7 @@ from gapsl_reproduction.plan import Cell, wanted
 from gapsl_reproduction.report.appendix import appendix
 from gapsl_reproduction.report.figures import FIGURES, draw_all
 from gapsl_reproduction.report.findings import accuracies
-from gapsl_reproduction.report.frame import SKEWED, Evidence
+from gapsl_reproduction.report.frame import EXCLUDING, IID, PAPER_RATES, SKEWED, Evidence
 from gapsl_reproduction.report.numbers import listed
 from gapsl_reproduction.report.page import TESTS, page, write_report
 from gapsl_reproduction.scales import SCALES, SMOKE, STANDARD
@@ -64,13 +64,37 @@ def test_numbers_are_those_of_the_results() -> None:
     assert "keeps 5.5 of 10 devices" in text()
 
 
+def test_where_trials_choose_another_eta_the_one_that_leaves_most_out_stays_a_line() -> None:
+    made = Made(STANDARD).fill(
+        lambda cell: 18.0 if cell.line == EXCLUDING else level(cell),
+        "core",
+        "exclusion",
+        best=lambda run: run.settings.get("gapsl", {}).get("eta") == -1.0,
+    )
+    found = made.evidence()
+    for condition in (SKEWED, IID, PAPER_RATES):
+        keys = [found.frame.loc[(line, condition, 0)]["key"] for line in ("gapsl", EXCLUDING)]
+        etas = [made.results[key]["config"]["gapsl"].get("eta") for key in keys]
+        assert etas == [-1.0, None], "0.5 is as it is"
+    told = page(found, PICTURES, "a.md", "`tests`")
+    assert "| GAPSL | 41.0 ± 1.0 (3) [49.0] |" in told and "| GAPSL with eta 0.5 | 18.0 (1) [26.0] |" in told
+    assert re.search(
+        r"of GAPSL reach \d+\.\d with eta 0.5, \d+\.\d with eta 0 and \d+\.\d with eta −1 \(", told
+    )
+    # A made-up device is a hundredth better than the one before, and kept more often.
+    assert "the other half end at 20.5 and 15.5 %; in PSL the same two halves end at" in told
+    assert "GAPSL with eta 0.5 minus PSL for three tenths of the rounds is −27.0 (1 seed)." in told
+
+
 def test_the_entry_condition_is_printed_with_the_shortfall() -> None:
     assert "is **not met**" in text()
     assert "| central | at least 85 | 81.0 | 4.0 |" in text()
     assert "| the better of PSL and SFL on IID data (SFL) | at least 80 | 65.0 | 15.0 |" in text()
     assert "| gain of frozen from twice the length | at most 2 | +3.3 | 1.3 |" in text()
     assert "take one per mini-batch (28,200)" in text(), "and the others one per round"
-    assert "In as few and large steps `central` itself reaches 72.5: −7.5 (1 seed)." in text()
+    assert (
+    assert "`central` itself reaches 72.5, −7.5 (1 seed) against small ones." in text()
+    )
     good = Made(STANDARD).fill(lambda cell: 90.0, "core").evidence()
     assert "gains at most 2) is met.\n" in page(good, {}, "", "")
 
@@ -80,7 +104,7 @@ def test_verdicts_are_the_decided_ones_and_the_rest_is_counted() -> None:
     assert "| GAPSL has the highest accuracy on skewed labels | Table I, Fig. 15 | does not hold |" in text()
     verdicts = text().partition("## Verdicts")[2].partition("## Costs")[0]
     assert "undecided |" not in verdicts and "not measured |" not in verdicts
-    assert re.search(r"Of \d+ claims \d+ are undecided and \d+ are not measured: \[one by one\]", verdicts)
+    assert re.search(r"Undecided of \d+ claims: \d+; not measured: \d+\. \[One by one\]", verdicts)
 
 
 def test_costs_are_counted_and_measured() -> None:
@@ -165,9 +189,9 @@ def _trials(evidence: Evidence) -> set[str]:
 
 def test_a_frame_has_a_row_a_cell() -> None:
     frame = core().frame
-    assert len(frame) == 140 and frame["state"].value_counts().to_dict() == {
+    assert len(frame) == 141 and frame["state"].value_counts().to_dict() == {
         "missing": 93,
-        "done": 44,
+        "done": 45,
         "failed": 3,
     }
     row = frame.loc[("papsl", SKEWED, 1)]

@@ -25,12 +25,12 @@ class Candidate:
     rates: Rates
     choice: int = 0  # its place among the line's choices
 
-    def over(self, line: str) -> Settings:
+    def over(self, line: str, *, with_rates: bool = True) -> Settings:
         """Return a line's settings with what was chosen; what the line itself sets is not a choice."""
         found = LINES[line]
         choice = LINES[found.tuned_as or line].choices[self.choice]
         rates = {"device_optimizer": {"lr": self.rates.device}, "server_optimizer": {"lr": self.rates.server}}
-        return merge(choice, found.settings, rates)
+        return merge(choice, found.settings, rates if with_rates else {})
 
 
 def trials(workload: Workload, line: str) -> Mapping[Candidate, RunSpec]:
@@ -106,11 +106,11 @@ def planned(experiments: Iterable[Experiment], scale: Scale, results: Results) -
 def _fill(cell: Cell, condition: Condition, priority: int, scale: Scale, results: Results) -> Planned:
     workload = scale.workloads[condition.workload]
     line, chosen, settled = LINES[cell.line].settings, None, True
-    if workload.rates and condition.tuned:
+    if workload.rates and (condition.tuned or len(LINES[cell.line].choices) > 1):
         order = ranked(trials(workload, cell.line), results)
         settled = order is not None
         chosen = order[0] if order else next(iter(trials(workload, cell.line)))
-        line = chosen.over(cell.line)
+        line = chosen.over(cell.line, with_rates=condition.tuned)
     run = run_spec(workload.settings, line, condition.settings, workload.fixed, {"seed": cell.seed})
     return Planned(cell, run, condition.workload, priority, chosen, settled)
 

@@ -45,7 +45,7 @@ class Recorder:
                 getattr(observer, hook)(*values)
             except Exception as error:
                 self._observers = [other for other in self._observers if other is not observer]
-                name = observer.known_as or type(observer).__name__
+                name = getattr(observer, "known_as", "") or type(observer).__name__
                 text = f"the observer {name} failed, and is told no more: {type(error).__name__}: {error}"
                 log.warning(text, exc_info=error)
 

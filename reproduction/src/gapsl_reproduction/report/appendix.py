@@ -21,6 +21,7 @@ ROWS = (("gapsl", "gapsl"), ("commit", "commit"), ("torch", "torch"), ("Python",
 COLUMNS = {  # by measure
     "accuracy": "devices %", "worst": "worst device %", "ensemble": "ensemble %", "local": "own labels %",
 }  # fmt: skip
+LOWER = "What the lowest rates suited best has tried lower ones too. "
 OWN_LABELS = (
     "*Own labels*: on test images in the proportions of the device's own labels. *Paper*: what it prints, "
     "for VGG-16 at full width."
@@ -114,9 +115,9 @@ def rates(evidence: Evidence) -> str:
             shorter = ", ".join(f"`{k}={v}`" for k, v in flat(workload.trial).items())
             parts += [
                 f"`{name}`, {evidence.scale.model}: trials with seed {SEED} and {shorter}; accuracy on the "
-                "validation split in %, the one that is chosen in bold. Methods that the lowest rates suit "
-                "best have tried lower ones too; ablations have the rates of what they are an ablation of. "
-                "`frozen` has no rate of its devices.",
+                f"validation split in %, the one that is chosen in bold. {LOWER if workload.lower else ''}"
+                "Ablations have the rates of what they are an ablation of. `frozen` has no rate of its "
+                "devices.",
                 table(["line", "device / server", "choice", "validation %"], rows, left=3),
             ]
     return paragraphs("## Learning rates", *parts) if parts else ""

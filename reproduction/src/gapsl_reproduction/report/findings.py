@@ -49,15 +49,15 @@ def findings(evidence: Evidence) -> list[str]:
     devices = make_config(evidence.scale.workloads["cifar10"].settings).devices
     equal = minus(evidence.values("papsl"), evidence.values("frozen", LONGER))
     share = 100 * (kept[SKEWED] or 0) / devices
-    alike = f", and {kept[IID]:.1f} of them on IID data, where all are alike" if kept[IID] else ""
+    alike = f" On IID data, where all are alike, it keeps {kept[IID]:.1f}." if kept[IID] else ""
     found = {
-        f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % are: {reached}.": reached,
+        f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % (seeds): {reached}.": reached,
         f"PAPSL, which averages no weights, minus others, in points, paired by seed: {each(leads)}.": any(
             leads.values()
         ),
         f"GAPSL minus PSL is {_ways(gapsl)}; in the paper {signed(PAPERS_LEAD)}.": any(gapsl.values()),
         f"GAPSL keeps {kept[SKEWED] or 0:.1f} of {devices} devices per round: it learns from {share:.0f} % "
-        f"of the samples that PSL learns from in as many rounds{alike}.": kept[SKEWED],
+        f"of the samples that PSL learns from in as many rounds.{alike}": kept[SKEWED],
         f"On IID data, compared with PSL, in points: {each(even)}.": any(even.values()),
         "For equal bytes (frozen trains twice as long, since nothing is sent back to it) PAPSL minus "
         f"frozen is {told(equal)}.": equal,
@@ -69,14 +69,14 @@ def accuracies(evidence: Evidence) -> str:
     """Return the lines with their accuracies at alpha 0.1, the highest first."""
     centres = {line: mean(evidence.values(line)) for line in ORDER}
     known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
-    return ", ".join(f"{line_name(line)} {value:.1f}" for value, line in known)
+    return ", ".join(f"{line_name(line)} {value:.1f} ({len(evidence.values(line))})" for value, line in known)
 
 
 def exclusion(evidence: Evidence) -> list[str]:
     """Return what leaving devices out costs GAPSL, against PSL that is held to as little."""
     together = evidence.lead("gapsl", "psl", SKEWED, "ensemble")
     samples = minus(evidence.values(EXCLUDING), evidence.values("psl", FEWER_SAMPLES))
-    step = minus(evidence.values("gapsl", PAPER_RATES), evidence.values("psl", SHORTER_STEP))
+    step = minus(evidence.values(EXCLUDING, PAPER_RATES), evidence.values("psl", SHORTER_STEP))
     shorter = minus(evidence.values("psl", SHORTER_STEP), evidence.values("psl", PAPER_RATES))
     places = [SKEWED, *evidence.conditions("alpha")]
     gaps = {at: evidence.lead("gapsl", "psl", at) for at in places}
@@ -84,17 +84,18 @@ def exclusion(evidence: Evidence) -> list[str]:
     etas, psl = best_trials(evidence, "gapsl"), best_trials(evidence, "psl").get(0)
     by_eta = [f"{value:.1f} with eta {ETAS[choice]['gapsl']['eta']:g}" for choice, value in etas.items()]
     halves = [kept_and_left_out(evidence, line) for line in (EXCLUDING, "psl")]
+    name = line_name(EXCLUDING)
     found = {
-        f"The smaller eta, the fewer devices are left out: the best trials of GAPSL reach "
-        f"{listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {psl or 0:.1f}.": (
+        f"The smaller eta, the fewer devices are left out, down to those beyond 90°: the best trials of "
+        f"GAPSL reach {listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {psl or 0:.1f}.": (
             len(etas) > 1 and psl
         ),
         f"With eta 0.5, the half of the devices that is kept most often and the other half end at "
         f"{_two(halves[0])} %; in PSL the same two halves end at {_two(halves[1])} %.": all(halves),
         f"For the ensemble of the devices, GAPSL minus PSL is {told(together)}.": together,
-        f"At about equal samples used (PSL for {FEWER_SAMPLES}) GAPSL minus PSL is {told(samples)}.": samples,
-        "Under `sum`, with the paper's rates, three of ten kept is a step three tenths as long: GAPSL minus "
-        f"PSL with that step is {told(step)}.": step,
+        f"At about equal samples used, {name} minus PSL for {FEWER_SAMPLES} is {told(samples)}.": samples,
+        "Under `sum`, with the paper's rates, three of ten kept is a step three tenths as long: "
+        f"{name} minus PSL with that step is {told(step)}.": step,
         f"That step alone changes PSL by {told(shorter)}.": shorter,
         f"GAPSL minus PSL by label skew: {_at(gaps)}.": sum(map(bool, gaps.values())) > 1,
         f"The same for honest devices among three faulty of ten: {_at(faulty)}.": any(faulty.values()),
@@ -174,7 +175,11 @@ def steps(evidence: Evidence) -> str:
         return ""
     few = evidence.values("central", FEW_STEPS)
     lost = told(minus(few, evidence.values("central")))
-    reached = f" In as few and large steps `central` itself reaches {mean(few):.1f}: {lost}." if few else ""
+    reached = (
+        f" In as few and large steps `central` itself reaches {mean(few):.1f}, {lost} against small ones."
+        if few
+        else ""
+    )
     return (
         f"The same samples, different numbers of steps: `central` and vanilla SL take one per mini-batch "
         f"({config.rounds * config.devices:,}), the others one per round ({config.rounds:,}), on "
@@ -200,10 +205,10 @@ CHEAPER = ("sfl every 5 rounds",)  # what SFL costs where it averages less often
 BUILT = ("cut", "width", "norm", "dropout", "patch")
 NOTE = (
     "Bytes and minutes are of a whole run at alpha 0.1, evaluation aside: bytes of all devices together, "
-    "averaging included; minutes of the fastest run, on one core with other computation beside it, so that "
-    "they compare only roughly. GFLOP are of one mini-batch of one device, forward and backward, with what "
-    "solving for the probes adds on the device, and GAPSL's second pass over the devices it keeps on the "
-    "server."
+    "averaging included; minutes of the fastest run, on one core with other computation beside it, on "
+    "machines that differ by up to four times, so that they compare only roughly. GFLOP are of one "
+    "mini-batch of one device, forward and backward, with what solving for the probes adds on the device, "
+    "and GAPSL's second pass over the devices it keeps on the server."
 )
 
 

@@ -41,14 +41,14 @@ PRINTED = {SKEWED: "non-iid", IID: "iid"}
 LEGEND = (
     "Test accuracy in %: the mean over the devices, then mean ± standard deviation over (so many) seeds. In "
     f"brackets the ensemble of the devices where it is more than {APART:g} points away. Bold: above every "
-    "other with every seed of three, `central` and variants aside."
+    "other, by the rule of the verdicts where there are three seeds; `central` and variants aside."
 )
 NAMES = (
     "`central`: the uncut model on all data in one place, whoever had it. `frozen`: PSL whose client-side "
     "models stay as they begin.",
     "SFL averages every so many rounds as suits it best, of 1, 5 and 20; the paper's averages every epoch. "
-    "GAPSL keeps a device whose angle to the leader is at most mean − eta · standard deviation of all; the "
-    "paper gives no eta, so GAPSL takes the best of 0.5, 0 and −1.",
+    "GAPSL keeps a device whose angle to the leader is at most mean − eta · standard deviation of all, and "
+    "at most 90°; the paper gives no eta, so GAPSL takes the best of 0.5, 0 and −1.",
     "Variants come last. `as found`: with four steps of solving, led by the half of the devices that agree "
     "most.",
     "*paper*: what the paper prints, for VGG-16 at full width. It does not say whether that is a mean over "
@@ -126,9 +126,10 @@ def introduction(evidence: Evidence, beside: str) -> str:
     return paragraphs(
         f"**{title(evidence)}**: {samples} training images{held} {config.devices} devices, mini-batches of "
         f"{config.batch_size}, {length} (scale `{scale.name}`).",
-        f"{there} Every method has its learning rates from the same candidates, chosen on the images held "
-        f"out, at alpha 0.1, in [short trials]({beside}#learning-rates); IID runs have the same. *The "
-        "paper's rates* are the same for all methods.",
+        f"{there} Every method has its learning rates from the same candidates (and from a lower pair, where "
+        "the lowest suited it best), chosen on the images held out, at alpha 0.1, in "
+        f"[short trials]({beside}#learning-rates); IID runs have the same. *The paper's rates* are the same "
+        "for all methods.",
         f"`gapsl reproduce --report-only --scale {scale.name}` writes this page and [its appendix]({beside}) "
         "from the stored results; no number is put in by hand.",
     )
@@ -158,7 +159,7 @@ def highest(evidence: Evidence, condition: str) -> str | None:
     for line in known:
         leads = [evidence.lead(line, other, condition) for other in known if other != line]
         decided = [lead for lead in leads if above_zero(lead) is State.SO]
-        if decided and all(lead in decided or min(lead.values()) > 0 for lead in leads):
+        if decided and all(lead in decided or min(lead.values(), default=0.0) > 0 for lead in leads):
             return line
     return None
 
@@ -199,8 +200,8 @@ def verdicts(evidence: Evidence, beside: str) -> str:
         table(["claim", "where", evidence.scale.model, "by"], rows, left=4)
         if rows
         else "None is decided yet.",
-        f"Of {len(judged)} claims {open_} are undecided and {missing} are not measured: "
-        f"[one by one]({beside}#claims), with the rule.",
+        f"Undecided of {len(judged)} claims: {open_}; not measured: {missing}. "
+        f"[One by one]({beside}#claims), with the rule.",
     )
 
 
@@ -216,7 +217,7 @@ def not_run(evidence: Evidence) -> str:
         }
         cells = [cell for cell in missing if cell[:2] in own]
         lines, conditions = some(line_name(cell[0]) for cell in cells), some(cell[1] for cell in cells)
-        parts = [f"{counted(len(cells), 'run')} ({lines}; {conditions})"] if cells else []
+        parts = [f"{counted(len(cells), 'run')} ({lines}. {conditions})"] if cells else []
         parts += [f"not at this scale: {ABSENT.get(group, group)}" for group in sorted(absent)]
         if parts:
             items.append(f"`{experiment.name}`, {experiment.title}: {'; '.join(parts)}")
@@ -226,4 +227,4 @@ def not_run(evidence: Evidence) -> str:
 def some(names: Iterable[str]) -> str:
     """Return the first of several names, each once."""
     found = list(dict.fromkeys(names))
-    return ", ".join(found[:FEW]) + (", ..." if len(found) > FEW else "")
+    return "; ".join(found[:FEW]) + ("; ..." if len(found) > FEW else "")
