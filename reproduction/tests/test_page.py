@@ -92,9 +92,7 @@ def test_the_entry_condition_is_printed_with_the_shortfall() -> None:
     assert "| the better of PSL and SFL on IID data (SFL) | at least 80 | 65.0 | 15.0 |" in text()
     assert "| gain of frozen from twice the length | at most 2 | +3.3 | 1.3 |" in text()
     assert "take one per mini-batch (28,200)" in text(), "and the others one per round"
-    assert (
     assert "`central` itself reaches 72.5, −7.5 (1 seed) against small ones." in text()
-    )
     good = Made(STANDARD).fill(lambda cell: 90.0, "core").evidence()
     assert "gains at most 2) is met.\n" in page(good, {}, "", "")
 
