@@ -16,6 +16,7 @@ from gapsl_reproduction.report.findings import accuracies
 from gapsl_reproduction.report.frame import EXCLUDING, IID, PAPER_RATES, SKEWED, Evidence
 from gapsl_reproduction.report.numbers import listed
 from gapsl_reproduction.report.page import TESTS, page, write_report
+from gapsl_reproduction.runs import RunSpec
 from gapsl_reproduction.scales import SCALES, SMOKE, STANDARD
 from gapsl_reproduction.store import Store
 from made_up import Made
@@ -140,6 +141,21 @@ def test_the_appendix_has_claims_cells_rates_failures_and_what_made_them() -> No
     assert "EPSL, alpha 0.1, seed 0, round 7: no device has a finite loss" in found
     assert "- commit: `0000000000`" in found and "- processor: a processor" in found
     assert "| `batch_size` | `32` |" in found
+
+
+def test_the_appendix_compares_papsl_with_sfl_at_the_same_rates() -> None:
+    def best(run: RunSpec) -> bool:
+        return "probes" in run.settings and run.config.device_optimizer.lr == 0.03
+
+    told = appendix(Made(STANDARD).fill(level, "core", best=best).evidence(), "results.md")
+    found = re.search(r"At the same rates PAPSL minus SFL at its best interval is (.*)\.", told)
+    assert found is not None
+    leads = {
+        rates: float(lead.replace("−", "-"))
+        for lead, rates in re.findall(r"(\S+) at (\S+ / \S+)\b", found[1])
+    }
+    assert list(leads) == ["0.01 / 0.01", "0.03 / 0.03", "0.003 / 0.05", "0.01 / 0.1"]
+    assert leads.pop("0.03 / 0.03") > 9 and all(abs(lead) < 1 for lead in leads.values())
 
 
 def test_every_figure_is_drawn_and_none_without_results(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from gapsl_reproduction.catalogue import LINES
 from gapsl_reproduction.plan import SEED, ranked, trials
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.frame import Evidence, line_name
-from gapsl_reproduction.report.numbers import bullets, paragraphs, spread, table
+from gapsl_reproduction.report.numbers import bullets, listed, paragraphs, signed, spread, table
 from gapsl_reproduction.report.verdicts import RULE, Claim, State, Verdict, judge
 from gapsl_reproduction.store import Result
 
@@ -119,8 +119,20 @@ def rates(evidence: Evidence) -> str:
                 "Ablations have the rates of what they are an ablation of. `frozen` has no rate of its "
                 "devices.",
                 table(["line", "device / server", "choice", "validation %"], rows, left=3),
+                at_equal_rates(evidence, name),
             ]
     return paragraphs("## Learning rates", *parts) if parts else ""
+
+
+def at_equal_rates(evidence: Evidence, workload: str) -> str:
+    """Say how far PAPSL is from SFL where both have the same rates: how much of it the rates are."""
+    own, other = (evidence.best_trials(line, workload, by="rates") for line in ("papsl", "sfl"))
+    told = [
+        f"{signed(own[rates] - other[rates])} at {rates.device:g} / {rates.server:g}"
+        for rates in own
+        if rates in other
+    ]
+    return f"At the same rates PAPSL minus SFL at its best interval is {listed(told)}." if told else ""
 
 
 def _reached(result: Result | None) -> str:

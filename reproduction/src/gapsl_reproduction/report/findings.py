@@ -14,7 +14,6 @@ from gapsl.analysis.statistics import Values, mean
 from gapsl.models import build_model
 from gapsl.run.config import Config, make_config, merge
 from gapsl_reproduction.catalogue import ETAS, LINES
-from gapsl_reproduction.plan import trials
 from gapsl_reproduction.report.claims import PAPERS_LEAD
 from gapsl_reproduction.report.figures import ORDER
 from gapsl_reproduction.report.frame import (
@@ -81,13 +80,14 @@ def exclusion(evidence: Evidence) -> list[str]:
     places = [SKEWED, *evidence.conditions("alpha")]
     gaps = {at: evidence.lead("gapsl", "psl", at) for at in places}
     faulty = {at: evidence.lead("gapsl", "psl", at, "honest") for at in evidence.conditions("faults")}
-    etas, psl = best_trials(evidence, "gapsl"), best_trials(evidence, "psl").get(0)
+    etas, psl = (evidence.best_trials(line, by="choice") for line in ("gapsl", "psl"))
     by_eta = [f"{value:.1f} with eta {ETAS[choice]['gapsl']['eta']:g}" for choice, value in etas.items()]
+    best_psl = psl.get(0, 0.0)
     halves = [kept_and_left_out(evidence, line) for line in (EXCLUDING, "psl")]
     name = line_name(EXCLUDING)
     found = {
         f"The smaller eta, the fewer devices are left out, down to those beyond 90°: the best trials of "
-        f"GAPSL reach {listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {psl or 0:.1f}.": (
+        f"GAPSL reach {listed(by_eta).replace('-', '−')} (%, images held out), that of PSL {best_psl:.1f}.": (
             len(etas) > 1 and psl
         ),
         f"With eta 0.5, the half of the devices that is kept most often and the other half end at "
@@ -101,17 +101,6 @@ def exclusion(evidence: Evidence) -> list[str]:
         f"The same for honest devices among three faulty of ten: {_at(faulty)}.": any(faulty.values()),
     }
     return [sentence for sentence, there in found.items() if there]
-
-
-def best_trials(evidence: Evidence, line: str) -> dict[int, float]:
-    """Return the best trial of each of a line's choices, in % on the validation split."""
-    found: dict[int, float] = {}
-    for candidate, run in trials(evidence.scale.workloads["cifar10"], line).items():
-        result = evidence.results(run.key)
-        if result is not None and "failed" not in result:
-            value = 100 * result["final"]["validation"]["device_mean"]
-            found[candidate.choice] = max(found.get(candidate.choice, 0.0), value)
-    return found
 
 
 def kept_and_left_out(evidence: Evidence, line: str) -> tuple[float, float] | None:

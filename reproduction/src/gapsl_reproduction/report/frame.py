@@ -98,6 +98,17 @@ class Evidence:
         keys = {run.key for found in every for run in found.values()}
         return {key: result for key in sorted(keys) if (result := self.results(key)) is not None}
 
+    def best_trials(self, line: str, workload: str = "cifar10", *, by: str) -> dict[Any, float]:
+        """Return a line's best trials by their `rates` or their `choice`, in % on the validation split."""
+        found: dict[Any, float] = {}
+        for candidate, run in tuned(self.scale.workloads[workload], line).items():
+            result = self.results(run.key)
+            if result is not None and "failed" not in result:
+                value = 100 * result["final"]["validation"]["device_mean"]
+                at = getattr(candidate, by)
+                found[at] = max(found.get(at, 0.0), value)
+        return found
+
     def runs(self, line: str, condition: str = SKEWED) -> Mapping[int, Result]:
         """Return finished runs by seed."""
         own = self.stored.get((line, condition), {})
