@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from gapsl_reproduction.catalogue import EVERY, EXPERIMENTS, GROUPS, LINES, PARTS, find
 from gapsl_reproduction.plan import Candidate, planned, ranked, trials, wanted
+from gapsl_reproduction.report.frame import Evidence
 from gapsl_reproduction.runs import RENAMED, defaults
 from gapsl_reproduction.scales import LARGE, SCALES, STANDARD, Rates, Workload, find_scale
 from gapsl_reproduction.store import Store
@@ -42,6 +43,18 @@ WHY = (
     "results of standard are stored under these keys. If a default changed, the key must not: defaults.json "
     "is frozen. If a setting was renamed, put its new name and its old one into runs.RENAMED"
 )
+
+
+def test_lower_rates_are_tried_with_what_the_lowest_suited_best_and_only_with_that() -> None:
+    stored = Store(ROOT / "results" / "standard", warn=pytest.fail)
+    evidence = Evidence(STANDARD, stored.get)
+    for line, found in LINES.items():
+        tried = evidence.best_trials(line, by="rates")
+        of_all = {rates: tried[rates] for rates in CIFAR10.rates if rates in tried}
+        if not found.tuned_as and found.clients_learn and len(of_all) == len(CIFAR10.rates):
+            assert found.lower == (max(of_all, key=lambda rates: of_all[rates]) == min(CIFAR10.rates[:2])), (
+                line
+            )
 
 
 def nothing(key: str) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from gapsl_reproduction.plan import Cell
-from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
+from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS, honest
 from gapsl_reproduction.report.findings import exclusion
 from gapsl_reproduction.report.frame import IID, SKEWED, Evidence
 from gapsl_reproduction.report.verdicts import State, Verdict, judge
@@ -100,6 +100,7 @@ def test_faulty_devices_count_on_neither_side_of_what_honest_ones_keep() -> None
     (claim,) = [claim for claim in PROMISE if "honest" in claim.says]
     parts = judge(claim, made).parts
     assert parts and all("+100.0 (+100.0 to +100.0; 3 seeds)" in part.text for part in parts)
+    assert all(before == after for before, after in honest(made, "psl", "noise:3", "psl").values())
 
 
 def test_what_excluding_devices_costs_is_told_against_psl_with_as_little() -> None:

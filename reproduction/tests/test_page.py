@@ -59,7 +59,9 @@ def test_numbers_are_those_of_the_results() -> None:
     assert "| SFL | 66.0 ± 1.0 (3) |" in text() and "| 60.7 | 86.2 |" in text()
     assert "| central | 81.0 ± 1.0 (3) | 81.0 ± 1.0 (3) |" in text(), "all data in one place, IID or not"
     assert "1 failed" in text()
-    assert "minus others, in points, paired by seed: SFL +5.0 (+5.0 to +5.0; 3 seeds), frozen +10.0" in text()
+    assert (
+        "in points, over the seeds that both have: SFL +5.0 (+5.0 to +5.0; 3 seeds), frozen +10.0" in text()
+    )
     assert "GAPSL minus PSL is −5.0 (−5.0 to −5.0; 3 seeds) with rates of its own and" in text()
     assert "PAPSL minus frozen is +6.7 (1 seed)" in text()
     assert "keeps 5.5 of 10 devices" in text()
@@ -103,15 +105,50 @@ def test_verdicts_are_the_decided_ones_and_the_rest_is_counted() -> None:
     assert "| GAPSL has the highest accuracy on skewed labels | Table I, Fig. 15 | does not hold |" in text()
     verdicts = text().partition("## Verdicts")[2].partition("## Costs")[0]
     assert "undecided |" not in verdicts and "not measured |" not in verdicts
-    assert re.search(r"Undecided of \d+ claims: \d+; not measured: \d+\. \[One by one\]", verdicts)
+    assert re.search(r"Undecided of \d+ claims: \d+; not measured: \d+\. .* \[One by one\]", verdicts)
+    assert "PAPSL and PSL (iid)" in verdicts, "what has seeds enough for a verdict"
+
+
+def test_bold_is_who_is_above_every_other_by_the_rule() -> None:
+    def with_sfl(*values: float) -> str:
+        levels = {"papsl": (70.0, 70.0, 70.0), "sfl": values}
+        made = Made(STANDARD).fill(
+            lambda cell: levels.get(cell.line, values)[cell.seed],
+            "table1",
+            unless=lambda cell: cell.line not in levels or cell.condition != SKEWED,
+        )
+        return page(made.evidence(), {}, "", "")
+
+    assert "| SFL | **77.0 ± 1.0 (3)** |" in with_sfl(76.0, 77.0, 78.0)
+    assert "**" not in with_sfl(80.0, 71.0, 71.0).partition("| SFL |")[2], "an interval that reaches across"
+
+
+def test_who_guesses_in_the_end_had_come_so_far() -> None:
+    made = Made(STANDARD).fill(lambda cell: 10.0, "table1")
+    key = made.evidence().frame.loc[("vanilla", SKEWED, 0)]["key"]
+    made.results[key]["history"][2]["device_mean"] = 0.179
+    told = page(made.evidence(), {}, "", "")
+    assert "| vanilla SL | 10.0 (1), guesses after 17.9 in round 846 |" in told
+    assert "| frozen | 10.0 ± 0.0 (3), guesses |" in told
+
+
+def test_runs_that_failed_are_told_with_the_accuracies() -> None:
+    made = Made(STANDARD).fill(lambda cell: None if cell.seed else 30.0, "table1")
+    assert "PSL 30.0 (1, 2 failed)" in accuracies(made.evidence())
+
+
+def test_a_page_can_be_written_where_all_runs_failed() -> None:
+    told = page(Made(STANDARD).fill(lambda cell: None, "table1").evidence(), {}, "", "")
+    assert "| PSL | 3 failed |" in told and "## Findings" not in told
 
 
 def test_costs_are_counted_and_measured() -> None:
-    assert "| PAPSL | 28.20 | 28.20 | 1.81 | 2.44 | 24 |" in text()
-    assert "| PSL | 28.20 | 28.20 | 1.19 | 2.60 | 24 |" in text()
-    assert "| frozen | 28.20 | 0.00 | 0.41 | 2.60 | 24 |" in text(), "frozen models need no backward pass"
-    assert "| GAPSL | 28.20 | 28.20 | 1.19 | 4.04 | 24 |" in text(), "a second pass over 5.5 of 10 devices"
+    assert "| PAPSL | 28.20 | 28.20 | 1.81 | 2.44 |" in text()
+    assert "| PSL | 28.20 | 28.20 | 1.19 | 2.60 |" in text()
+    assert "| frozen | 28.20 | 0.00 | 0.41 | 2.60 |" in text(), "frozen models need no backward pass"
+    assert "| GAPSL | 28.20 | 28.20 | 1.19 | 4.04 |" in text(), "a second pass over 5.5 of 10 devices"
     assert "| central | – | – |" in text()
+    assert "Such a run took 24 to 24 minutes of a core" in text()
 
 
 def test_what_was_not_run_is_one_list_at_the_end_and_nothing_empty_is_shown() -> None:
@@ -119,6 +156,7 @@ def test_what_was_not_run_is_one_list_at_the_end_and_nothing_empty_is_shown() ->
     assert all(line.startswith("- `") for line in rest.strip().splitlines())
     assert "- `table2`, accuracy by number of devices, IID and not: 20 runs (" in rest
     assert "not at this scale: CIFAR-100" in rest and "`protocol`" not in rest
+    assert "- `threshold`, a fixed angle decides who is kept, against the adaptive one: 6 runs (" in rest
     assert "not measured yet" not in before and "| – | – | – |" not in before
     everything = Made(SMOKE).fill(lambda cell: 50.0).evidence()
     assert "## Not run" not in page(everything, PICTURES, "", "")
@@ -171,6 +209,8 @@ def test_a_page_of_every_scale_can_be_written(tmp_path: Path, name: str) -> None
     write_report(made.evidence(), tmp_path / "figures", tmp_path / "results.md", pytest.fail)
     for found in ("results.md", "results-appendix.md"):
         assert SCALES[name].model in (tmp_path / found).read_text("utf-8")
+    chosen = "chosen on the images held out" in (tmp_path / "results.md").read_text("utf-8")
+    assert chosen == bool(SCALES[name].workloads["cifar10"].rates), "no rates, nothing to choose"
 
 
 def test_the_committed_page_is_that_of_the_committed_results(tmp_path: Path, monkeypatch) -> None:

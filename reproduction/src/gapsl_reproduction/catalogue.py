@@ -109,7 +109,7 @@ TABLE_1 = (
     Block(FIVE, ("skewed",), seeds="three", priority=SEEDS),
     Block(("central",), ("skewed",), seeds="three", priority=BOUNDS),
     Block(("psl", "papsl"), ("iid",), seeds="three", priority=BOUNDS),
-    Block(("gapsl with eta 0.5", "papsl as found", "sfl every 5 rounds"), ("skewed", "iid")),
+    Block(("gapsl with eta 0.5", "papsl as found", "sfl every 5 rounds"), ("skewed", "iid"), priority=SECOND),
     Block(EVERY, ("cifar100",)),
     Block(("epsl", "vanilla"), ("iid",)),
 )

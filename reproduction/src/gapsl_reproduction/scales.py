@@ -249,7 +249,7 @@ CIFAR10 = Workload(
 
 STANDARD = Scale(
     name="standard",
-    summary="all of CIFAR-10, VGG-16 at a quarter of its width, trained for 20 epochs; a day on two cores",
+    summary="all of CIFAR-10, VGG-16 at a quarter of its width, trained for 20 epochs; days on two cores",
     model="VGG-16 at 1/4 width",
     workloads={"cifar10": CIFAR10, LARGE: in_large_steps(CIFAR10, devices=10)},
     seeds={"three": 3, "one": 1},

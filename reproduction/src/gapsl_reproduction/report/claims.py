@@ -145,14 +145,11 @@ def larger_angles(evidence: Evidence) -> Sequence[Part]:
 def in_order(evidence: Evidence, line: str, conditions: Sequence[str]) -> list[str]:
     """Return the conditions that a line was run under, the best on the validation split first.
 
-    What is then compared on the test set was not chosen for its luck there.
+    What is then compared on the test set was not chosen for its luck there. Only seeds that all have count.
     """
-    for measure in ("validation", "accuracy"):
-        found = {at: mean(evidence.values(line, at, measure)) for at in conditions}
-        known = {at: value for at, value in found.items() if value is not None}
-        if known:
-            return sorted(known, key=lambda at: -known[at])
-    return []
+    known = {at: own for at in conditions if (own := evidence.values(line, at, "validation"))}
+    common = set.intersection(*map(set, known.values())) if known else set()
+    return sorted(known, key=lambda at: -sum(known[at][seed] for seed in common)) if common else []
 
 
 def singles_differ(evidence: Evidence) -> Sequence[Part]:
@@ -209,15 +206,27 @@ def filters_noise(evidence: Evidence) -> Sequence[Part]:
     """See whether GAPSL's honest devices lose less to faulty ones than PSL's; a failed run is guessing."""
     parts = []
     for at in evidence.conditions("faults"):
-        clean = {line: evidence.values(line, SKEWED, "honest") for line in ("psl", "gapsl")}
-        psl, gapsl = (minus(own, honest(evidence, line, at)) for line, own in clean.items())
+        psl, gapsl = (
+            {seed: before - after for seed, (before, after) in honest(evidence, line, at, line).items()}
+            for line in ("psl", "gapsl")
+        )
         parts.append(ahead(f"{at}, PSL's honest devices lose more than GAPSL's", minus(psl, gapsl)))
     return parts or [NOT_MEASURED]
 
 
-def honest(evidence: Evidence, line: str, condition: str) -> Values:
-    """Return the accuracy of the honest devices by seed, that of guessing where the run failed."""
-    return evidence.values(line, condition, "honest", failed=evidence.guessing)
+def honest(evidence: Evidence, line: str, condition: str, clean: str) -> dict[int, tuple[float, float]]:
+    """Return the accuracy of the honest devices by seed: in a line's clean run, and among faulty ones.
+
+    That of guessing where the run among faulty ones failed.
+    """
+    found = {}
+    after = evidence.values(line, condition, "honest", failed=evidence.guessing)
+    for seed, run in evidence.stored.get((line, condition), {}).items():
+        undisturbed = evidence.runs(clean).get(seed)
+        before = honest_accuracy(undisturbed, faulty_devices(run)) if undisturbed else None
+        if before:
+            found[seed] = before, after[seed]
+    return found
 
 
 def traffic(evidence: Evidence) -> Sequence[Part]:
@@ -242,12 +251,8 @@ def robust(evidence: Evidence) -> Sequence[Part]:
     """See what honest devices keep of the clean accuracy of the plain step; a failed run is guessing."""
     parts = []
     for at in evidence.conditions("faults"):
-        kept = {}
-        for seed, run in evidence.stored.get((ROBUSTLY, at), {}).items():
-            clean = evidence.runs(OURS).get(seed)
-            before = honest_accuracy(clean, faulty_devices(run)) if clean else None
-            if before:
-                kept[seed] = 100 * honest(evidence, ROBUSTLY, at)[seed] / before
+        found = honest(evidence, ROBUSTLY, at, OURS)
+        kept = {seed: 100 * after / before for seed, (before, after) in found.items()}
         parts.append(margin(f"{at}, % kept", kept, KEPT))
     return parts or [NOT_MEASURED]
 

@@ -51,13 +51,14 @@ def findings(evidence: Evidence) -> list[str]:
     alike = f" On IID data, where all are alike, it keeps {kept[IID]:.1f}." if kept[IID] else ""
     found = {
         f"On skewed labels (alpha 0.1, {evidence.scale.model}) accuracies in % (seeds): {reached}.": reached,
-        f"PAPSL, which averages no weights, minus others, in points, paired by seed: {each(leads)}.": any(
-            leads.values()
-        ),
+        f"PAPSL, which averages no weights, minus others, in points, over the seeds that both have: "
+        f"{each(leads)}.": any(leads.values()),
         f"GAPSL minus PSL is {_ways(gapsl)}; in the paper {signed(PAPERS_LEAD)}.": any(gapsl.values()),
         f"GAPSL keeps {kept[SKEWED] or 0:.1f} of {devices} devices per round: it learns from {share:.0f} % "
         f"of the samples that PSL learns from in as many rounds.{alike}": kept[SKEWED],
-        f"On IID data, compared with PSL, in points: {each(even)}.": any(even.values()),
+        f"On IID data, with the rates chosen at alpha 0.1, compared with PSL, in points: {each(even)}.": any(
+            even.values()
+        ),
         "For equal bytes (frozen trains twice as long, since nothing is sent back to it) PAPSL minus "
         f"frozen is {told(equal)}.": equal,
     }
@@ -68,7 +69,12 @@ def accuracies(evidence: Evidence) -> str:
     """Return the lines with their accuracies at alpha 0.1, the highest first."""
     centres = {line: mean(evidence.values(line)) for line in ORDER}
     known = sorted(((value, line) for line, value in centres.items() if value is not None), reverse=True)
-    return ", ".join(f"{line_name(line)} {value:.1f} ({len(evidence.values(line))})" for value, line in known)
+    told = []
+    for value, line in known:
+        seeds, all_seeds = len(evidence.values(line)), len(evidence.stored.get((line, SKEWED), {}))
+        failed = f", {all_seeds - seeds} failed" if seeds < all_seeds else ""
+        told.append(f"{line_name(line)} {value:.1f} ({seeds}{failed})")
+    return ", ".join(told)
 
 
 def exclusion(evidence: Evidence) -> list[str]:
@@ -150,8 +156,9 @@ def entry(evidence: Evidence) -> str:
     met = "**not met**" if short else "met" if len(known) == len(rows) else "met as far as it was measured"
     return paragraphs(
         "## Trained enough?",
-        f"The entry condition (`central` at least {CENTRAL:g} %, the better of PSL and SFL on IID data at "
-        f"least {EVEN:g} %, twice the length, with a schedule of its own, gains at most {GAIN:g}) is {met}.",
+        f"What we asked before comparing (`central` at least {CENTRAL:g} %, the better of PSL and SFL on IID "
+        f"data at least {EVEN:g} %, twice the length, with a schedule of its own, gains at most {GAIN:g}) is "
+        f"{met}.",
         table([evidence.scale.model, "wanted", "reached", "short by"], known),
         steps(evidence),
     )
@@ -193,11 +200,9 @@ SHAPES = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "digits"
 CHEAPER = ("sfl every 5 rounds",)  # what SFL costs where it averages less often
 BUILT = ("cut", "width", "norm", "dropout", "patch")
 NOTE = (
-    "Bytes and minutes are of a whole run at alpha 0.1, evaluation aside: bytes of all devices together, "
-    "averaging included; minutes of the fastest run, on one core with other computation beside it, on "
-    "machines that differ by up to four times, so that they compare only roughly. GFLOP are of one "
-    "mini-batch of one device, forward and backward, with what solving for the probes adds on the device, "
-    "and GAPSL's second pass over the devices it keeps on the server."
+    "Bytes are of a whole run at alpha 0.1, of all devices together, averaging included, evaluation aside. "
+    "GFLOP are of one mini-batch of one device, forward and backward, with what solving for the probes adds "
+    "on the device, and GAPSL's second pass over the devices it keeps on the server."
 )
 
 
@@ -206,7 +211,6 @@ def costs(evidence: Evidence) -> str:
     rows = []
     for line in (*ORDER, *CHEAPER):
         sent, received = (mean(evidence.values(line, SKEWED, name)) for name in ("sent", "received"))
-        seconds = evidence.values(line, SKEWED, "seconds")
         if sent is None or received is None:
             continue
         device, server = work(evidence, line)
@@ -216,13 +220,26 @@ def costs(evidence: Evidence) -> str:
                 *(f"{megabytes / 1e3:,.2f}" if sent else "–" for megabytes in (sent, received)),
                 f"{device / 1e9:,.2f}",
                 f"{server / 1e9:,.2f}",
-                f"{min(seconds.values()) / 60:,.0f}",
             ]
         )
     if not rows:
         return ""
-    headings = [evidence.scale.model, "GB up", "GB down", "device GFLOP", "server GFLOP", "minutes"]
-    return f"## Costs\n\n{NOTE}\n\n{table(headings, rows)}"
+    headings = [evidence.scale.model, "GB up", "GB down", "device GFLOP", "server GFLOP"]
+    return paragraphs("## Costs", f"{NOTE} {taken(evidence)}", table(headings, rows))
+
+
+def taken(evidence: Evidence) -> str:
+    """Say how long runs took; machines differ too much to compare methods by it."""
+    minutes = [
+        seconds / 60
+        for line in (*ORDER, *CHEAPER)
+        for seconds in evidence.values(line, SKEWED, "seconds").values()
+    ]
+    return (
+        f"Such a run took {min(minutes):.0f} to {max(minutes):.0f} minutes of a core, other computation "
+        "beside it, on machines of several kinds: less by method than by machine. What a round of a method "
+        "takes against one of PSL is measured in benchmarks/."
+    )
 
 
 def work(evidence: Evidence, line: str) -> tuple[float, float]:

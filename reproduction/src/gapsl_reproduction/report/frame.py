@@ -29,6 +29,10 @@ FEW_STEPS = "in large steps"
 FEWER_SAMPLES = "three tenths of the rounds"
 SHORTER_STEP = "three tenths of the step"
 EXCLUDING = "gapsl with eta 0.5"  # the line of GAPSL that leaves most devices out
+MEASURES = (
+    "accuracy", "validation", "ensemble", "local", "worst", "honest", "converged",
+    "sent", "received", "bytes", "seconds", "angle", "kept",
+)  # fmt: skip
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ABLATIONS = {"non-lgi": "Non-LGI", "rand-lgi": "Rand-LGI", "non-gda": "Non-GDA", "rand-gda": "Rand-GDA"}
 
@@ -65,7 +69,8 @@ class Evidence:
             }
             for each in self.plan
         ]
-        return pd.DataFrame(rows).set_index(["line", "condition", "seed"]).sort_index()
+        frame = pd.DataFrame(rows).set_index(["line", "condition", "seed"]).sort_index()
+        return frame.reindex(columns=["key", "state", *MEASURES])
 
     def _stored(self, each: Planned) -> Result | None:
         """Return what is stored of a cell; of one whose rates are not chosen yet, nothing."""

@@ -14,16 +14,19 @@ from gapsl.common.files import write_text
 from gapsl.run.config import make_config
 from gapsl_reproduction import paper
 from gapsl_reproduction.catalogue import EXPERIMENTS
+from gapsl_reproduction.plan import SEED
 from gapsl_reproduction.report.appendix import appendix
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
 from gapsl_reproduction.report.figures import FIGURES, ORDER, draw_all, title
 from gapsl_reproduction.report.findings import costs, entry, exclusion, findings
 from gapsl_reproduction.report.frame import IID, LONGER, PAPER_RATES, SKEWED, Evidence, line_name
-from gapsl_reproduction.report.numbers import bullets, listed, paragraphs, spread, table
+from gapsl_reproduction.report.numbers import ENOUGH, bullets, listed, paragraphs, spread, table
 from gapsl_reproduction.report.verdicts import State, Verdict, above_zero, judge
+from gapsl_reproduction.scales import Scale
 
 APART = 2.0  # points between the mean of the devices and their ensemble that are worth telling
 ABOVE_GUESSING = 0.5  # points, below which a model says one class whatever it sees
+COLLAPSED = 5.0  # points above guessing from which a model that guesses in the end had learned something
 FEW = 4  # names in a list of what was not run
 TESTS = (
     "alignment/test_leader.py", "alignment/test_direction.py", "alignment/test_curvature.py",
@@ -44,15 +47,20 @@ LEGEND = (
     "other, by the rule of the verdicts where there are three seeds; `central` and variants aside."
 )
 NAMES = (
-    "`central`: the uncut model on all data in one place, whoever had it. `frozen`: PSL whose client-side "
-    "models stay as they begin.",
+    "`gapsl methods` says what each method computes. `central`: the uncut model on all data in one place, "
+    "whoever had it. `frozen`: PSL whose client-side models stay as they begin. PAPSL is ours; 2 samples of "
+    "each of its mini-batches are probes, so that it learns from fewer than the others.",
+    "*paper*: what the paper prints, for VGG-16 at full width, in mini-batches of 128, with one constant "
+    "pair of rates for all. It does not say whether that is a mean over the devices' models or their "
+    "ensemble.",
+)
+CHOSEN = (  # where trials choose
     "SFL averages every so many rounds as suits it best, of 1, 5 and 20; the paper's averages every epoch. "
     "GAPSL keeps a device whose angle to the leader is at most mean − eta · standard deviation of all, and "
-    "at most 90°; the paper gives no eta, so GAPSL takes the best of 0.5, 0 and −1.",
-    "Variants come last. `as found`: with four steps of solving, led by the half of the devices that agree "
-    "most.",
-    "*paper*: what the paper prints, for VGG-16 at full width. It does not say whether that is a mean over "
-    "the devices' models or their ensemble.",
+    "at most 90°; the paper gives no eta, so GAPSL takes the best of 0.5, 0 and −1. PAPSL has no such choice "
+    "in the trials; its steps of solving and its leaders were chosen in trials like them before.",
+    "Variants come last. `PAPSL as found`: with four steps of solving, led by the half of the devices that "
+    "agree most.",
 )
 
 
@@ -102,7 +110,7 @@ def page(evidence: Evidence, pictures: Mapping[str, str], beside: str, tests: st
         accuracy_table(evidence),
         shown.get("methods", ""),
         *(
-            ["## GAPSL, understood", shown["gapsl"], bullets(exclusion(evidence)), checked if tests else ""]
+            ["## GAPSL, looked into", shown["gapsl"], bullets(exclusion(evidence)), checked if tests else ""]
             if "gapsl" in shown
             else []
         ),
@@ -126,12 +134,23 @@ def introduction(evidence: Evidence, beside: str) -> str:
     return paragraphs(
         f"**{title(evidence)}**: {samples} training images{held} {config.devices} devices, mini-batches of "
         f"{config.batch_size}, {length} (scale `{scale.name}`).",
-        f"{there} Every method has its learning rates from the same candidates (and from a lower pair, where "
-        "the lowest suited it best), chosen on the images held out, at alpha 0.1, in "
-        f"[short trials]({beside}#learning-rates); IID runs have the same. *The paper's rates* are the same "
-        "for all methods.",
+        f"{there} {tuning(scale, beside)}",
         f"`gapsl reproduce --report-only --scale {scale.name}` writes this page and [its appendix]({beside}) "
         "from the stored results; no number is put in by hand.",
+    )
+
+
+def tuning(scale: Scale, beside: str) -> str:
+    """Say where learning rates are from."""
+    workload = scale.workloads["cifar10"]
+    if not workload.rates:
+        return "All methods have the same learning rates."
+    lower = " (and from a lower pair, where the lowest suited it best)" if workload.lower else ""
+    papers = " *The paper's rates* are the same for all methods." if "paper" in scale.groups else ""
+    return (
+        f"Every method has its learning rates from the same candidates{lower}, chosen on the images held "
+        f"out, at alpha 0.1 with seed {SEED}, in [short trials]({beside}#learning-rates); IID runs have the "
+        f"same.{papers}"
     )
 
 
@@ -148,9 +167,10 @@ def accuracy_table(evidence: Evidence) -> str:
             rows.append([line_name(line), *cells, *papers])
     if not rows:
         return ""
+    names = NAMES + (CHOSEN if evidence.scale.workloads["cifar10"].rates else ())
     headings = [evidence.scale.model, *(name for name, _ in columns)]
     headings += [f"paper, {name}" for name, at in columns if at in PRINTED]
-    return paragraphs("## Accuracy", LEGEND, table(headings, rows), bullets(NAMES))
+    return paragraphs("## Accuracy", LEGEND, table(headings, rows), bullets(names))
 
 
 def highest(evidence: Evidence, condition: str) -> str | None:
@@ -159,7 +179,8 @@ def highest(evidence: Evidence, condition: str) -> str | None:
     for line in known:
         leads = [evidence.lead(line, other, condition) for other in known if other != line]
         decided = [lead for lead in leads if above_zero(lead) is State.SO]
-        if decided and all(lead in decided or min(lead.values(), default=0.0) > 0 for lead in leads):
+        few = [lead for lead in leads if 0 < len(lead) < ENOUGH and min(lead.values()) > 0]
+        if decided and len(decided) + len(few) == len(leads):
             return line
     return None
 
@@ -176,8 +197,17 @@ def accuracy(evidence: Evidence, line: str, condition: str, *, bold: bool = Fals
     if together is not None and abs(together - (mean(values) or 0.0)) > APART:
         told += f" [{together:.1f}]"
     if max(values.values()) < evidence.guessing + ABOVE_GUESSING:
-        told += ", guesses"
+        told += f", guesses{collapse(evidence, line, condition)}"
     return ", ".join([told, *bad])
+
+
+def collapse(evidence: Evidence, line: str, condition: str) -> str:
+    """Return how far runs that guess in the end had come before."""
+    entries = [entry for run in evidence.runs(line, condition).values() for entry in run["history"]]
+    best = max(entries, key=lambda entry: entry["device_mean"], default=None)
+    if best is None or 100 * best["device_mean"] < evidence.guessing + COLLAPSED:
+        return ""
+    return f" after {100 * best['device_mean']:.1f} in round {best['round']:,}"
 
 
 def verdicts(evidence: Evidence, beside: str) -> str:
@@ -200,8 +230,20 @@ def verdicts(evidence: Evidence, beside: str) -> str:
         table(["claim", "where", evidence.scale.model, "by"], rows, left=4)
         if rows
         else "None is decided yet.",
-        f"Undecided of {len(judged)} claims: {open_}; not measured: {missing}. "
-        f"[One by one]({beside}#claims), with the rule.",
+        f"Undecided of {len(judged)} claims: {open_}; not measured: {missing}. A verdict on accuracies takes "
+        f"{ENOUGH} seeds, and {several(evidence)}. [One by one]({beside}#claims), with the rule.",
+    )
+
+
+def several(evidence: Evidence) -> str:
+    """Say under which conditions lines are planned with enough seeds for a verdict."""
+    found: dict[str, list[str]] = {}
+    for (line, condition), cells in evidence.frame.groupby(level=["line", "condition"], sort=False):
+        if len(cells) >= ENOUGH:
+            found.setdefault(condition, []).append(line_name(line))
+    told = [f"{listed(lines)} ({condition})" for condition, lines in found.items()]
+    return (
+        f"only these are planned with so many: {', '.join(told)}" if told else "none is planned with so many"
     )
 
 
@@ -213,9 +255,13 @@ def not_run(evidence: Evidence) -> str:
         blocks = [(block, group) for block in experiment.blocks for group in block.groups]
         absent = {group for _, group in blocks if group not in evidence.scale.groups}
         own = {
-            (line, at) for block, group in blocks for at in evidence.conditions(group) for line in block.lines
+            (line, at, seed)
+            for block, group in blocks
+            for at in evidence.conditions(group)
+            for line in block.lines
+            for seed in range(evidence.scale.seeds[block.seeds])
         }
-        cells = [cell for cell in missing if cell[:2] in own]
+        cells = [cell for cell in missing if cell in own]
         lines, conditions = some(line_name(cell[0]) for cell in cells), some(cell[1] for cell in cells)
         parts = [f"{counted(len(cells), 'run')} ({lines}. {conditions})"] if cells else []
         parts += [f"not at this scale: {ABSENT.get(group, group)}" for group in sorted(absent)]

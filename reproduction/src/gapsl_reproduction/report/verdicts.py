@@ -20,7 +20,8 @@ RULE = (
     f"*undecided* if it reaches across, or if there are fewer than {ENOUGH} seeds. A claim *holds* if all "
     "its comparisons are a yes, *in part* if some are; it *does not hold* if none is a yes and at least one "
     "is a no. A claim to be first of all does not hold in part: a single no refutes it. What is chosen among "
-    "several is chosen on the validation split. Among faulty devices a run that fails counts as guessing. "
+    "several is chosen on the validation split. Of twenty such intervals one misses by chance. "
+    "Among faulty devices a run that fails counts as guessing. "
     "Bytes are counted, not sampled: one seed decides about them."
 )
 
