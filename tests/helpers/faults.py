@@ -16,6 +16,8 @@ moment, so that it happens once however often the process is started again.
 | mid-chunk | some parts of its activations are out | some parts of a gradient are out | |
 | after-send | all of its activations are out | it has asked the first device, nobody has answered | |
 | before-apply | its gradient is here | the first activations are here | |
+| before-proposal | it is asked what its gradient does to the probes | | |
+| before-agreement | what devices agreed on is here | | |
 | checkpoint | half of its file is written | devices have stored the round, its own folder is a draft | |
 | receiving | | | the first tensors of a client-side model are here |
 | stored | | | a client-side model is on disk, nobody knows |
@@ -210,6 +212,10 @@ def device_applies(fault: Fault) -> None:
     def watching(self: Member, command: wire.ToDevice, *args: Any) -> Iterator[Any]:
         if command.WhichOneof("message") == "backward":
             fault.reach("before-apply", command.backward.round)
+            if command.backward.turn:
+                fault.reach("before-agreement", command.backward.round)
+        elif command.WhichOneof("message") == "forward" and command.forward.proposes:
+            fault.reach("before-proposal", command.forward.round)
         yield from carry_out(self, command, *args)
 
     replace(Member, "carry_out", watching)

@@ -44,6 +44,7 @@ FURTHER: dict[str, dict[str, Any]] = {
     "recommended, normalised at the cut": {**preset("recommended"), "cut_norm": "sample"},
     "recommended, channels-last": {**preset("recommended"), "layout": "channels-last"},
     "probes and a pull": {**preset("recommended"), "probe_steps": 0},
+    "gradients agreed on": {**preset("recommended"), "probe_gradients": True},
     "BatchNorm": {"method": "psl", "norm": "batch"},
     "channels-last": {"method": "psl", "layout": "channels-last", "norm": "batch"},
     "channels-last gapsl": {"layout": "channels-last"},

@@ -37,6 +37,9 @@ SHORT = {
     ("kill", "stored", PARAMETERS),
 }
 WORDS: dict[str, Any] = {"method": "gapsl", "rounds": 12, "evaluate_every": 6, "checkpoint_every": 5}
+AGREEING: dict[str, Any] = {
+    **WORDS, "method": "papsl", "probe_gradients": True, "model": "small", "width": 0.25, "norm": "group",
+}  # fmt: skip
 AVERAGING: dict[str, Any] = {**WORDS, "method": "sfl", "sfl": {"interval": 3}}
 STALL = 1.5  # seconds; shorter than it takes to find a link dead
 DEAD = 25.0  # and longer
@@ -91,7 +94,7 @@ def end_in_spite_of(fleet: Fleet, fault: str, moment: str, place: str, stall: fl
 
 
 def round_of(moment: str, place: str) -> int:
-    return MOMENTS[place][moment]
+    return MOMENTS[place].get(moment, 7)
 
 
 def state_of(pid: int) -> str:
@@ -152,6 +155,22 @@ def test_nor_does_it_with_other_methods(
         assert weights_of(fleet.run) == undisturbed(fleet)
 
 
+# The two exchanges of a round in which devices agree on gradients.
+BETWEEN = [
+    ("kill", "before-proposal"), ("kill", "before-agreement"), ("cut", "before-proposal"),
+    ("cut", "before-agreement"), ("stall", "before-proposal"), ("stall", "before-agreement"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "moment"), parametrised(BETWEEN, {("kill", "before-agreement")}))
+def test_nor_does_it_between_the_exchanges_of_a_round(
+    cli: Launcher, tmp_path: Path, undisturbed: Undisturbed, fault: str, moment: str
+) -> None:
+    with Fleet(cli, tmp_path, AGREEING) as fleet:
+        end_in_spite_of(fleet, fault, moment, DEVICE)
+        assert weights_of(fleet.run) == undisturbed(fleet)
+
+
 # Long enough for who was killed to be back before the end.
 CLOSINGS = {"fraction:0.6": 150, "deadline:0.3": 24}
 
@@ -179,6 +198,16 @@ def test_where_not_all_are_waited_for_the_run_can_be_replayed(
 ) -> None:
     with Fleet(cli, tmp_path, {**WORDS, "rounds": CLOSINGS[closing]}, closing=closing) as fleet:
         end_in_spite_of(fleet, fault, moment, place)
+        assert "the same weights, bit for bit" in fleet.replayed()
+
+
+@pytest.mark.parametrize(("fault", "moment"), parametrised(BETWEEN, {("kill", "before-proposal")}))
+def test_and_it_can_be_where_that_was_between_the_exchanges_of_a_round(
+    cli: Launcher, tmp_path: Path, fault: str, moment: str
+) -> None:
+    closing = "deadline:0.3"  # under a fraction, the device might not be in the round
+    with Fleet(cli, tmp_path, {**AGREEING, "rounds": CLOSINGS[closing]}, closing=closing) as fleet:
+        end_in_spite_of(fleet, fault, moment, DEVICE)
         assert "the same weights, bit for bit" in fleet.replayed()
 
 

@@ -192,6 +192,7 @@ def make_device(
         layout=LAYOUTS[config.layout],
         probes=probes,
         probe_steps=config.probe_steps,
+        probe_gradients=config.probe_gradients,
         graphs=graphs,
     )
     if faults is not None and faults.kind != "flip" and id in faults.devices:

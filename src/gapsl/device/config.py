@@ -58,6 +58,11 @@ class DeviceConfig(Settings):
         le=1000,
         description="steps of solving by which a device agrees with the others on them; 0: it is pulled",
     )
+    probe_gradients: bool = Field(
+        False,
+        description="devices step by the gradient that does to the probes what theirs do on average, so that "
+        "all take the same step",
+    )
     faults: str = Field(
         "none",
         description="devices that misbehave: flip:N (gradients), labels:N (random), permute:N (labels), "
@@ -78,6 +83,11 @@ class DeviceConfig(Settings):
         if self.probes >= self.batch_size:
             raise ValueError(
                 f"probes ({self.probes}) must leave room for samples in a batch ({self.batch_size})"
+            )
+        if self.probe_gradients and not (self.probes and self.probe_steps):
+            raise ValueError(
+                "probe_gradients needs probes, and steps of solving for them; set probes = 2 and "
+                "probe_steps = 8, or probe_gradients = false"
             )
         return self
 

@@ -28,6 +28,7 @@ class Exchange:
     devices: tuple[int, ...]
     turn: int = 0  # counts the exchanges of one round
     learn: bool = True  # False: client-side models stay as they are, and no reply is due
+    proposes: bool = False  # they send what a step along their gradient would do to the probes, and no batch
     hand_over: tuple[int, int] | None = None  # before it, the client-side model moves from one to another
 
 

@@ -54,11 +54,17 @@ class FaultyDevice(Device):
 
     def forward(self, round: int, turn: int = 0, *, learn: bool = True) -> Upload:
         """Run the next mini-batch up to the cut, and spoil what is sent."""
-        upload = super().forward(round, turn, learn=learn)
+        return self._spoiled(super().forward(round, turn, learn=learn))
+
+    def propose(self, round: int, turn: int) -> Upload:
+        """Propose a step, and spoil what is sent."""
+        return self._spoiled(super().propose(round, turn))
+
+    def _spoiled(self, upload: Upload) -> Upload:
         rows, labels = upload.pack()
         labels = labels.clone()
         own = slice(len(upload.labels))  # probes have no label
-        generator = torch_stream(self.seed, "fault", self.id, round, turn)
+        generator = torch_stream(self.seed, "fault", self.id, upload.round, upload.turn)
         if self.kind == "scale":
             rows = rows * TOO_LONG
         elif self.kind == "permute":
@@ -68,4 +74,5 @@ class FaultyDevice(Device):
         else:
             noise = torch.randn(rows.shape, generator=generator).to(rows)
             rows = noise * rows.std() + rows.mean()
-        return Upload.unpack(self.id, round, turn, rows, labels, upload.rows - len(upload.activations))
+        probes = upload.rows - len(upload.activations)
+        return Upload.unpack(self.id, upload.round, upload.turn, rows, labels, probes)

@@ -50,7 +50,7 @@ class LocalFleet:
         """Run each device's forward when the server is ready for it."""
         for id in exchange.devices:
             with timed(self.clock.of(id), "forward"):
-                upload = self._devices[id].forward(round, exchange.turn, learn=exchange.learn)
+                upload = self._devices[id].answer(round, exchange)
             self._count(id, sent=upload.nbytes)
             yield upload
 

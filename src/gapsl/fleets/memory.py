@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gapsl.device.device import Device
 from gapsl.device.exchange import Reply, Upload
-from gapsl.fleets.messages import Computed, Layout, ReplyMessage, dense_strides
+from gapsl.fleets.messages import Computed, Layout, Proposed, ReplyMessage, dense_strides
 from gapsl.fleets.remote_tensor import Fetch, RemoteTensor, TensorName, own
 from gapsl.methods.contribution import Branches, Contribution, Halfway
 from gapsl.methods.server_model import ServerModel
@@ -99,6 +99,16 @@ class Memory:
             return Halfway(upload, said.loss, writable(said.last), statistics, None, activations)
         row, gradient = self.rows[said.place], kept("gradient", said.activations)
         return Contribution(upload, said.loss, row, gradient, statistics, said.length, said.finite)
+
+    def put_proposal(self, place: int, upload: Upload) -> Proposed:
+        """Put a device's proposal into the memory."""
+        assert upload.probes is not None
+        return Proposed(upload.device, place, Layout.write(upload.probes, self.probes[place]))
+
+    def get_proposal(self, said: Proposed, round: int, turn: int) -> Upload:
+        """Return a device's proposal; the memory is for the next."""
+        found = said.layout.read(self.probes[said.place]).clone()
+        return Upload(said.device, round, turn, found[:0], self.labels[said.place][:0], found)
 
     def put_branches(self, worker: int, branches: Branches) -> tuple[int, ...]:
         """Put the branches of a sum that a worker has added up into the memory; returns a device of each."""

@@ -113,6 +113,17 @@ class Computed(WorkerResult):
 
 
 @dataclass(frozen=True)
+class Proposed(WorkerResult):
+    """Of what a step along a device's gradient would do to the probes."""
+
+    layout: Layout
+
+    def crossing(self, memory: Memory) -> list[Tensor]:
+        """The proposal."""
+        return [memory.probes[self.place]]
+
+
+@dataclass(frozen=True)
 class FetchedTensor(WorkerResult):
     """Of a tensor at the cut that was asked for; none, where there is none."""
 

@@ -66,10 +66,14 @@ class RemoteFleet:
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Ask devices for their activations, and yield them as they arrive."""
-        forward = wire.ToDevice(forward=wire.Forward(round=round, turn=exchange.turn, learn=exchange.learn))
+        asked = wire.Forward(
+            round=round, turn=exchange.turn, learn=exchange.learn, proposes=exchange.proposes
+        )
+        forward = wire.ToDevice(forward=asked)
         labels = self._contract.labels
         probes = self._contract.probes if labels else 0
-        due = ExpectedAnswer("upload", (round, exchange.turn), self._contract.upload(), labels, probes)
+        tensor = self._contract.proposal() if exchange.proposes else self._contract.upload()
+        due = ExpectedAnswer("upload", (round, exchange.turn), tensor, labels, probes)
         for event in self.dispatcher.exchange(exchange.devices, forward, due):
             device = event.session.device
             self._links[device].turn = exchange.turn

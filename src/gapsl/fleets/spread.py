@@ -73,6 +73,9 @@ class SpreadFleet(Workers[AnyLink]):
 
     def collect(self, round: int, exchange: Exchange) -> Iterator[Upload]:
         """Let every worker run its devices to the cut, and the server's passes for them."""
+        if exchange.proposes:
+            yield from self._proposals(round, exchange)
+            return
         self._places = {device: place for place, device in enumerate(exchange.devices)}
         self._computed.clear()
         self._cut.end()
@@ -85,6 +88,17 @@ class SpreadFleet(Workers[AnyLink]):
             self._count(said.device, sent=found.upload.nbytes)
             arrived.append(found.upload)
         yield from arrived  # all at once: workers have nothing left to say when something else is asked for
+
+    def _proposals(self, round: int, exchange: Exchange) -> Iterator[Upload]:
+        self._places = {device: place for place, device in enumerate(exchange.devices)}
+        asked = dict.fromkeys(exchange.devices, ())
+        found = [
+            self._memory.get_proposal(said, round, exchange.turn)
+            for said in self._ask("propose", asked, round, exchange.turn)
+        ]
+        for upload in found:
+            self._count(upload.device, sent=upload.nbytes)
+            yield upload
 
     def deliver(self, round: int, replies: Mapping[int, Reply]) -> None:
         """Put the replies into the memory; workers go on with them while the server does."""

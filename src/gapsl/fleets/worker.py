@@ -26,6 +26,7 @@ from gapsl.fleets.messages import (
     FetchedTensor,
     Job,
     Layout,
+    Proposed,
     Regularised,
     ReplyMessage,
     Summed,
@@ -89,6 +90,15 @@ class Worker:
             self._kept["activations", id], self._kept["labels", id] = upload.activations, upload.labels
             self._last[id] = self.strategy.beside(upload, memory.rows[place])
             yield self._result(memory, place, self._last[id])
+
+    def propose(
+        self, memory: Memory, asked: Sequence[tuple[int, int]], round: int, turn: int
+    ) -> Iterator[Proposed]:
+        """Let devices say what a step along their gradient would do to the probes."""
+        for id, place in asked:
+            with timed(self._clock.of(id), "forward"):
+                upload = self.devices[id].propose(round, turn)
+            yield replace(memory.put_proposal(place, upload), seconds=self._clock.take())
 
     def backwards(self, memory: Memory, asked: Sequence[tuple[int, int, float, Any]]) -> Iterator[Computed]:
         """Run passes back that have waited halfway, from the gradients at the logits that come."""

@@ -87,6 +87,12 @@ class ModelPart:
         pieces = torch.split(flat, [p.numel() for p in self.parameters])
         return [piece.view_as(p) for piece, p in zip(pieces, self.parameters, strict=True)]
 
+    def take_gradient(self) -> Tensor:
+        """Return the gradient that backward left, as one flat vector, and leave none."""
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        self.optimizer.zero_grad(set_to_none=True)
+        return torch.cat([gradient.flatten() for gradient in found])
+
     def step(self, round: int, gradient: Tensor | None = None) -> None:
         """Take one optimizer step at this round's learning rate, on a flat gradient if one is given."""
         if gradient is not None:

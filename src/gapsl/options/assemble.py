@@ -66,5 +66,7 @@ def with_options(method: Strategy, settings: OptionSettings, losses: Losses) -> 
         strategy = SeenLabels(strategy, losses.calibration)
     if settings.probes:
         weight = None if settings.probe_steps else settings.probe_pull / settings.device_optimizer.lr
-        strategy = ProbeAlignment(strategy, weight, settings.probe_leaders)
+        strategy = ProbeAlignment(
+            strategy, weight, settings.probe_leaders, gradients=settings.probe_gradients
+        )
     return strategy

@@ -5,21 +5,26 @@ The leader is the mean of what the devices that agree make of them; with a share
 devices, those that agree most (the paper's leader identification, on activations). Each device is pulled
 towards it: by the gradient of weight/2 · |a_i - leader|² / |leader|², which is zero where the client-side
 models compute the same. A model that has drifted is led back, without anybody seeing its weights.
+
+Devices may agree on gradients, too: a second exchange brings what a step along each device's gradient would
+do to the probes, and takes back the mean. All then take one step, and their models stay the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gapsl.alignment import consistency_scores, pairwise_angles
+from gapsl.alignment import consistency_scores, mean_of_rows, pairwise_angles
 from gapsl.alignment.leader import select
 from gapsl.device.exchange import Exchange, Outcome, ProbeRecord, Reply, Upload
-from gapsl.methods.base import Strategy
+from gapsl.methods.base import RunInfo, Strategy
+from gapsl.methods.robust import clipped, typical
 from gapsl.models.part import all_finite
 from gapsl.options.base import Option
 
@@ -27,6 +32,7 @@ TINY = 1e-12
 SICK = "what it makes of the probes is not finite"
 FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree differ by some percent
 UNLIKE = 3.0  # times the usual angle to most others
+SHOUTING = 10.0  # times the usual length: proposals differ much more than what models make of pictures
 CLOSE = math.radians(20)  # devices within that of most others agree, whatever is usual
 
 
@@ -36,17 +42,33 @@ class ProbeAlignment(Option):
     Records say how far apart the models are (`ProbeRecord`).
     """
 
-    def __init__(self, method: Strategy, weight: float | None, share: float = 1.0) -> None:
+    def __init__(
+        self, method: Strategy, weight: float | None, share: float = 1.0, *, gradients: bool = False
+    ) -> None:
         super().__init__(method)
-        self.weight, self.share = weight, share
+        self.weight, self.share, self.gradients = weight, share, gradients
+        self._left_out: Mapping[int, str] = {}  # by the exchange before: their gradients do not count
+
+    def exchanges(self, round: int, present: Sequence[int]) -> Iterator[Exchange]:
+        """Let the devices send their proposals after everything else, if they agree on gradients."""
+        turn = 0
+        for exchange in self.method.exchanges(round, present):
+            yield exchange
+            turn = exchange.turn + 1
+        if self.gradients:
+            yield Exchange(tuple(sorted(present)), turn, proposes=True)
 
     def step(
         self, round: int, exchange: Exchange, uploads: Iterable[Upload], *, measure: bool = False
     ) -> Outcome:
         """Answer as the method does, with a pull for every device."""
+        if exchange.proposes:
+            return agreed(uploads, self._left_out, self.run)
         seen: dict[int, Tensor] = {}
         outcome = self.method.step(round, exchange, _noting(uploads, seen), measure=measure)
-        return self.pulled(outcome, seen)
+        pulled = self.pulled(outcome, seen)
+        self._left_out = pulled.skipped
+        return pulled
 
     def pulled(self, outcome: Outcome, seen: Mapping[int, Tensor]) -> Outcome:
         """Return an outcome whose replies have a pull, by what the devices make of the probes.
@@ -78,6 +100,38 @@ class ProbeAlignment(Option):
             step = device not in sick and (reply.step or device in found)
             replies[device] = Reply(reply.gradient, step, pull)
         return replace(outcome, replies=replies, probes=record, skipped=left_out)
+
+
+def agreed(uploads: Iterable[Upload], left_out: Collection[int], run: RunInfo) -> Outcome:
+    """Answer proposals with their mean, or the robust estimate in its place: everybody takes that step.
+
+    Who was left out of the round, has nothing to propose, or shouts, does not count.
+    """
+    sent = {u.device: (u, u.probes) for u in uploads if u.probes is not None}
+    lengths = {d: float(found.norm()) for d, (_, found) in sorted(sent.items()) if d not in left_out}
+    lengths = {d: length for d, length in lengths.items() if 0 < length < math.inf}
+    usual = statistics.median(lengths.values()) if lengths else 0.0
+    heard = [sent[d][1].flatten() for d, length in lengths.items() if length <= SHOUTING * usual]
+    step = None
+    if heard:
+        rows = torch.stack(heard)
+        step = estimate(clipped(rows) if run.robust == "clip" else rows, range(len(rows)), run)
+    replies = {
+        device: Reply(
+            upload.activations,
+            step is not None,
+            torch.zeros_like(found) if step is None else step.view_as(found),
+        )
+        for device, (upload, found) in sorted(sent.items())
+    }
+    return Outcome(replies, {})
+
+
+def estimate(rows: Tensor, counted: Sequence[int], run: RunInfo) -> Tensor:
+    """Return the mean of rows, or the robust estimate in its place."""
+    if run.robust in ("median", "trimmed"):
+        return typical(rows, counted, run.robust, run.robust_trim)
+    return mean_of_rows(rows, counted)
 
 
 def _noting(uploads: Iterable[Upload], seen: dict[int, Tensor]) -> Iterator[Upload]:

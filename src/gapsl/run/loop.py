@@ -138,10 +138,11 @@ class Training:
         evaluates = plan.evaluation_due(round) or round == plan.total_rounds
         measure = plan.config.angles == "all" or (plan.config.angles == "auto" and evaluates)
         seconds = {"collect": 0.0, "server": 0.0, "deliver": 0.0, "move": 0.0}
-        outcomes = [
-            self._exchange(round, exchange, measure, seconds)
-            for exchange in self.strategy.exchanges(round, self.present(round))
-        ]
+        outcomes: list[Outcome] = []
+        for exchange in self.strategy.exchanges(round, self.present(round)):
+            outcome = self._exchange(round, exchange, measure, seconds)
+            if not exchange.proposes:  # nobody's loss is in that
+                outcomes.append(outcome)
         weights = self.strategy.averaging(round)
         if weights is not None:
             with timed(seconds, "move"):

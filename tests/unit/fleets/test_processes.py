@@ -34,6 +34,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "psl": {"method": "psl"},
     "frozen": {"method": "frozen"},
     "papsl": {"method": "papsl", "model": "small"},
+    "gradients agreed on": {
+        "method": "papsl",
+        "model": "small",
+        "probe_gradients": True,
+        "participation": 0.8,
+    },
     "sfl": {"method": "sfl", "sfl": {"interval": 3}},
     "epsl": {"method": "epsl"},
     "epsl, hidden per-device": {"method": "epsl", "epsl": {"hidden": "per-device"}},

@@ -370,6 +370,26 @@ def test_who_goes_back_after_the_record_is_in_the_next_one_and_keeps_its_older_s
     assert told.fleet.drain_events() == FleetEvents(restored_before={0: 0})
 
 
+def test_who_goes_back_between_two_exchanges_of_a_round_is_not_asked_for_the_second(monkeypatch):
+    monkeypatch.setitem(READY, "batches_per_pass", 3)  # of a sample and a probe
+    told = Told("deadline:0.05", least=1, probes=1).begin()
+    told.uploads(0, 1)
+    told.uploads(1, 1)
+    assert len(list(told.fleet.collect(1, ROUND))) == 2
+    told.leaves(0)
+    told.joins(0)
+    for _ in range(2):
+        told.fleet.dispatcher.step()
+    told.answers(0, wire.Done())
+    upload = wire.Upload(round=1, turn=1, activations=HEADER, labels=[-1])
+    told.answers(1, upload, torch.zeros(1, 5), torch.tensor([-1]))
+    proposals = list(told.fleet.collect(1, Exchange((0, 1), 1, proposes=True)))
+    assert [one.device for one in proposals] == [1]
+    assert len(proposals[0].activations) == 0 and proposals[0].probes.shape == (1, 5)
+    assert "forward" not in kinds(told.told(0))
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (1,)}, restored_after={0: 0})
+
+
 def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
     told = Told("fraction:0.5").begin()
     told.leaves(0)

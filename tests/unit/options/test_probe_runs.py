@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from quick import device_states, prepared, same_state, server_state, trained
+from torch.func import functional_call, jacrev
 
 import gapsl
 from gapsl.common.errors import InputError
 from gapsl.data import load_source
 from gapsl.data.probes import Probes, dead_leaves
-from gapsl.device.exchange import Reply, Upload
+from gapsl.device.exchange import Exchange, Reply, Upload
+from gapsl.methods.base import RunInfo
+from gapsl.options.probes import agreed
 from gapsl.run.folder import RunFolder
 
 SKEWED = {
@@ -19,7 +22,19 @@ SKEWED = {
 }  # fmt: skip
 TIED = {"probes": 3, "probe_pull": 0.1}
 MET = {"probes": 3, "probe_steps": 4}
+AGREED = {**MET, "probe_gradients": True}
 BOTH = pytest.mark.parametrize("held", [TIED, MET], ids=["pulled", "met"])
+
+
+def jacobian(part, inputs):
+    """Return the matrix of the derivatives of all outputs by all weights."""
+    names = [name for name, _ in part.model.named_parameters()]
+
+    def outputs(weights):
+        pieces = dict(zip(names, part.views(weights), strict=True))
+        return functional_call(part.model, pieces, (inputs,)).flatten()
+
+    return jacrev(outputs)(part.flat())
 
 
 def uploads(training, round=1):
@@ -102,6 +117,80 @@ def test_parts_stay_together_under_label_skew(optimizer):
     assert spread(met) < 0.7 * spread(tied)
 
 
+def test_devices_that_agree_on_gradients_keep_one_client_side_model():
+    training = trained(method="psl", **SKEWED, **AGREED)
+    digests = set(training.fleet.digests().values())
+    assert len(digests) == 1
+    assert all(device.drift() > 0.05 for device in training.fleet._devices.values())
+
+
+def test_to_agree_on_gradients_sends_the_probes_once_more():
+    met, agreed = trained(method="psl", **SKEWED, **MET), trained(method="psl", **SKEWED, **AGREED)
+    (probed,) = {upload.probes.nbytes for upload in uploads(prepared(method="psl", **SKEWED, **MET))}
+    for device in range(4):
+        more = agreed.fleet.traffic.received[device] - met.fleet.traffic.received[device]
+        assert more == SKEWED["rounds"] * probed
+        labels = SKEWED["rounds"] * 3 * 8
+        assert agreed.fleet.traffic.sent[device] - met.fleet.traffic.sent[device] == more + labels
+
+
+def test_all_take_the_step_that_does_to_the_probes_what_theirs_do_on_average():
+    """With as many steps of solving as it takes, the step is the projection of the mean gradient."""
+    settings = {**SKEWED, "rounds": 1, "model": "mlp", "width": 0.05, "precision": "float64"}
+    plain = {**settings, "device_optimizer": {"lr": 1.0, "momentum": 0.0}}
+    own = trained(method="psl", **plain, probes=3, probe_pull=0)
+    agreed = trained(method="psl", **plain, **{**AGREED, "probe_steps": 200})
+    starts = prepared(method="psl", **plain, **AGREED).fleet._devices[0]
+    start, probes = starts.part.flat(), starts.placed(starts.probes.of_round(1))
+    steps = torch.stack([own.fleet._devices[d].part.flat() - start for d in range(4)])
+    matrix = jacobian(starts.part, probes)
+    expected = torch.linalg.pinv(matrix) @ (matrix @ steps.mean(dim=0))
+    found = agreed.fleet._devices[0].part.flat() - start
+    assert torch.allclose(found, expected, rtol=1e-3, atol=1e-6 * float(expected.norm()))
+    for device, step in enumerate(steps):
+        kept = agreed.fleet._devices[device].tensors()["kept"]
+        uncarried = torch.linalg.pinv(matrix) @ (matrix @ step) - step
+        assert torch.allclose(kept, uncarried, rtol=1e-3, atol=1e-5 * float(step.norm()))
+
+
+def test_who_missed_the_exchange_of_batches_takes_the_common_step_and_proposes_nothing():
+    training = prepared(method="psl", **SKEWED, **AGREED)
+    exchange = Exchange((0, 1, 2, 3), 1, proposes=True)
+    found = list(training.fleet.collect(1, exchange))
+    assert not any(upload.probes.any() for upload in found)
+    outcome = training.strategy.step(1, exchange, found)
+    assert not any(reply.step for reply in outcome.replies.values())
+    before = training.fleet.digests()
+    training.fleet.deliver(1, outcome.replies)
+    assert training.fleet.digests() == before, "where nobody has a gradient, nobody steps"
+    training.one_round(1)
+    assert len(set(training.fleet.digests().values())) == 1
+
+
+def test_a_proposal_does_not_count_of_who_is_left_out_is_not_finite_or_shouts():
+    def upload(device, value):
+        return Upload(
+            device, 1, 1, torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), torch.full((3, 2), value)
+        )
+
+    def mean(*values, left_out=(), robust="none"):
+        run = RunInfo(0, 1, 1, len(values), {}, robust=robust)
+        replies = agreed([upload(d, value) for d, value in enumerate(values)], left_out, run).replies
+        assert sorted(replies) == list(range(len(values))), "everybody takes the step"
+        assert len({reply.pull.numpy().tobytes() for reply in replies.values()}) == 1
+        return float(replies[0].pull[0, 0]), replies[0].step
+
+    assert mean(1.0, 2.0, 3.0) == (2.0, True)
+    assert mean(1.0, 2.0, 3.0, left_out=(2,)) == (1.5, True)
+    assert mean(1.0, 2.0, float("nan")) == (1.5, True)
+    assert mean(1.0, 0.0, 3.0) == (2.0, True), "zeros are of who has no gradient"
+    assert mean(1.0, 1.0, 8.0) == (pytest.approx(10 / 3), True)
+    assert mean(1.0, 1.0, 11.0) == (1.0, True)
+    assert mean(1.0, 1.0, 8.0, robust="clip") == (pytest.approx(1.0), True)
+    assert mean(1.0, 2.0, 8.0, robust="median") == (2.0, True)
+    assert mean(0.0, 0.0) == (0.0, False)
+
+
 def test_where_parts_agree_there_is_nothing_to_meet_for(tmp_path):
     first = {**SKEWED, "rounds": 1}  # all begin with the same client-side model
     met = device_states(trained(method="psl", **first, **MET), tmp_path / "met")
@@ -166,7 +255,7 @@ def test_records_tell_how_far_apart_the_parts_are(tmp_path):
     assert min(records[-1].probes.scores.values()) > 0
 
 
-@BOTH
+@pytest.mark.parametrize("held", [TIED, MET, AGREED], ids=["pulled", "met", "agreed"])
 def test_a_tied_run_resumes_to_the_bit(held, tmp_path):
     settings = {**SKEWED, **held, "dataset": "digits", "method": "gapsl", "rounds": 6, "checkpoint_every": 2}
     whole = gapsl.train(out=tmp_path / "whole", **settings)
@@ -185,6 +274,9 @@ def test_weight_zero_ties_nothing_and_only_takes_rows():
 def test_bad_settings_are_refused():
     with pytest.raises(InputError, match="leave room"):
         prepared(probes=4)
+    for lacking in ({}, {"probes": 2}, {"probe_steps": 3}):
+        with pytest.raises(InputError, match="probes = 2 and probe_steps = 8"):
+            prepared(batch_size=8, probe_gradients=True, **lacking)
     flat = torch.utils.data.TensorDataset(torch.randn(20, 5), torch.arange(20) % 2)
     with pytest.raises(InputError, match="pictures"):
         gapsl.train(

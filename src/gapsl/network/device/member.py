@@ -12,7 +12,7 @@ from torch import Tensor
 from gapsl.common.clock import timed
 from gapsl.common.errors import InputError
 from gapsl.device.device import Device
-from gapsl.device.exchange import Reply, Upload
+from gapsl.device.exchange import Exchange, Reply, Upload
 from gapsl.device.label_private import LabelPrivateDevice
 from gapsl.models.part import weights_of
 from gapsl.network.device.device_data import DeviceData
@@ -114,10 +114,13 @@ class Member:
         if kind == "backward" and self._sent is None:
             raise WireError(wire.MALFORMED, "a gradient that was not asked for")
         cut = () if self._sent is None else tuple(self._sent.activations.shape[1:])
+        rows = None if self._sent is None else self._sent.rows
         contract = TensorContract.of(self.welcome, self.data.config, cut)
         if kind == "evaluate":
             return header, contract.evaluation_inputs()
-        return header, contract.head_features(command.head.what) if kind == "head" else contract.gradient()
+        return header, contract.head_features(command.head.what) if kind == "head" else contract.gradient(
+            rows
+        )
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
         with COMPUTING:
@@ -134,7 +137,8 @@ class Member:
         asked = (command.round, command.turn)
         if self._sent is None or self.position != asked:  # else the link broke before the server had it all
             with COMPUTING, timed(self._spent, "forward_seconds"):
-                self._sent = device.forward(*asked, learn=command.learn)
+                exchange = Exchange((device.id,), command.turn, command.learn, proposes=command.proposes)
+                self._sent = device.answer(command.round, exchange)
             self.position, self._said, self._spent = asked, self._spent, {}
         activations, labels = self._sent.pack()
         header, payload = describe(activations, self.welcome.activations, self.welcome.compression)

@@ -56,6 +56,10 @@ class TensorContract:
         """Return what a mini-batch's activations are."""
         return self.scored(self.rows)
 
+    def proposal(self) -> TensorSpec:
+        """Return what a step along a device's gradient would do to the probes is."""
+        return self.scored(self.probes)
+
     def scored(self, rows: int) -> TensorSpec:
         """Return what an evaluation batch's activations are."""
         return self._spec(rows, self.cut, self.activations)
@@ -70,9 +74,9 @@ class TensorContract:
 
     # --- to a device
 
-    def gradient(self) -> TensorSpec:
-        """Return what the gradient for a mini-batch is."""
-        return self._spec(self.rows, self.cut, self.gradients)
+    def gradient(self, rows: int | None = None) -> TensorSpec:
+        """Return what the gradient for a mini-batch is, or the answer to so many rows."""
+        return self._spec(self.rows if rows is None else rows, self.cut, self.gradients)
 
     def evaluation_inputs(self) -> TensorSpec:
         """Return what the inputs of an evaluation batch are."""

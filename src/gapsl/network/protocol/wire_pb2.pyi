@@ -294,14 +294,16 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Forward(_message.Message):
-    __slots__ = ("round", "turn", "learn")
+    __slots__ = ("round", "turn", "learn", "proposes")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     LEARN_FIELD_NUMBER: _ClassVar[int]
+    PROPOSES_FIELD_NUMBER: _ClassVar[int]
     round: int
     turn: int
     learn: bool
-    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., learn: _Optional[bool] = ...) -> None: ...
+    proposes: bool
+    def __init__(self, round: _Optional[int] = ..., turn: _Optional[int] = ..., learn: _Optional[bool] = ..., proposes: _Optional[bool] = ...) -> None: ...
 
 class Backward(_message.Message):
     __slots__ = ("round", "turn", "step", "gradient", "late")

@@ -48,6 +48,7 @@ class Dispatcher:
         self.departures = dict.fromkeys(self.links, 0)  # how often each device's link has ended
         self.round = 0  # the one that is open, or was last
         self.arrived: set[int] = set()  # whose uploads of the exchange have been taken
+        self._trained: set[int] = set()  # whose uploads of the round have been, in this exchange or before
         self.restarted: set[int] = set()  # who of them has begun again since, and has no use for a reply
         self.absent: list[tuple[int, int]] = []  # turns and devices that the round was closed without
         self.rollbacks = Rollbacks()
@@ -126,11 +127,15 @@ class Dispatcher:
                 self.tell(f"{link.name} is refused: {error}")
                 link.refuse(error)
         self.round, turn = message.forward.round, message.forward.turn
-        self._open, self.arrived, self.restarted = (self.round, turn), set(), set()
+        self._open, self.arrived = (self.round, turn), set()
+        if turn == 0:
+            self._trained, self.restarted = set(), set()
         opened, missing, asked = time.monotonic(), set(devices), set[int]()
         policy, quorum = self.policy.of_round(len(devices), self.pace.usual), self.policy.enough(len(devices))
-        while not policy.closes(len(devices), len(self.arrived), time.monotonic() - opened):
-            for device in sorted(missing - asked):
+        while not policy.closes(
+            len(devices) - len(self._lost(missing)), len(self.arrived), time.monotonic() - opened
+        ):
+            for device in sorted(missing - asked - self._lost(missing)):
                 if self.policy.waits_for_all or self.links[device].state is LinkState.IDLE:
                     self.links[device].asked = time.monotonic()
                     self.links[device].ask(message, due)
@@ -142,7 +147,8 @@ class Dispatcher:
                 event = self._uploads.popleft()
                 missing.discard(event.session.device)
                 self.arrived.add(event.session.device)
-                if len(self.arrived) == quorum:
+                self._trained.add(event.session.device)
+                if len(self.arrived) == quorum and not message.forward.proposes:
                     self.pace.add(time.monotonic() - opened)
                 yield event
         self._open = None
@@ -156,7 +162,7 @@ class Dispatcher:
 
     def drain(self) -> tuple[list[tuple[int, int]], dict[str, dict[int, int]]]:
         """Return who was absent since this was asked, and who has gone back to which round, by when."""
-        absent, self.absent, self.arrived = self.absent, [], set()
+        absent, self.absent, self.arrived, self._trained = self.absent, [], set(), set()
         return absent, self.rollbacks.drain()
 
     # --- asking and waiting
@@ -286,13 +292,17 @@ class Dispatcher:
         if round == 0 and (had := self.state.begins_anew(device, fresh=fresh)):
             self._refuse(link, [had], common=False)
             return
-        uploaded = self._has_uploaded(device)
+        uploaded = device in self._trained or self._has_uploaded(device)
         self.restarted |= {device} if uploaded else set()
         if round != self.round:
             self.tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
             self.rollbacks.add(device, round, uploaded=uploaded)
         begin = wire.Begin(round=round, total_rounds=self._total_rounds, generation=generation)
         link.ask_first(wire.ToDevice(begin=begin), ExpectedAnswer("done"))
+
+    def _lost(self, missing: set[int]) -> set[int]:
+        """Return who began again after an earlier exchange of the round, and has not what is asked now."""
+        return {device for device in missing & self.restarted if not self._has_uploaded(device)}
 
     def _has_uploaded(self, device: int) -> bool:
         """Say whether a device's upload of the exchange is here, taken or not."""
