@@ -96,6 +96,7 @@ OPTIONS: dict[str, Settings] = {
     "probes, pull": {"probes": 2, "probe_steps": 0, "probe_pull": 0.1},
     "probes, steps": {"probes": 2, "probe_steps": 3},
     "probes, leaders": {"probes": 2, "probe_steps": 3, "probe_leaders": 0.5},
+    "probes, gradients": {"probes": 2, "probe_steps": 3, "probe_gradients": True},
     "probes, pull, leaders": {"probes": 2, "probe_steps": 0, "probe_pull": 0.1, "probe_leaders": 0.5},
     "recommended": RECOMMENDED,
     "recommended, gapsl": over(RECOMMENDED, method="gapsl"),

@@ -37,6 +37,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "sfl": {"method": "sfl", "sfl": {"interval": 3}},
     "epsl": {"method": "epsl"},
     "papsl": {"method": "papsl", "layout": "channels-last"},
+    "gradients agreed on": {"method": "papsl", "probe_gradients": True},
     "labels seen": {"method": "psl", "calibration": "prior", "calibration_counts": "seen"},
 }
 
