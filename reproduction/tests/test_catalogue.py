@@ -23,6 +23,7 @@ CELLS = {
     ("gapsl", "iid", 0): "6bafa41ab308c221",
     ("papsl", "alpha 0.1", 0): "9e724f8249948d47",
     ("papsl as found", "alpha 0.1", 0): "9ea69887a3371821",
+    ("papsl agreeing on gradients", "alpha 0.1", 0): "11f0ed873250bc39",
     ("psl", "the paper's rates", 0): "9af277ccc5fb0ed4",
     ("sfl", "the paper's rates", 0): "473a355b58917f7f",
     ("frozen", "twice as long", 0): "025451a304a40e58",
@@ -37,6 +38,7 @@ TRIALS = {
     "gapsl": ("b769ba997cc7cdd4", "7c44bfe04643c184"),
     "frozen": ("5a6c5c2b095d1096", "047fd234082c75cc"),
     "papsl": ("65b4f2b1a06a6851", "d71140afd7310a2e"),
+    "papsl agreeing on gradients": ("313cc535e9349926", "c65f50c6ecafa2fb"),
     "papsl as found": ("dd600a556790940b", "d183efd65a1fad91"),
 }
 WHY = (

@@ -17,7 +17,7 @@ EVERY = {claim.says: claim for claim in (*PROMISE, *QUESTIONS, *CLAIMS)}
 THREE = STANDARD.with_seeds(3)
 LEVEL = {
     "central": 80, "papsl": 70, "gapsl": 65, "sfl": 60, "frozen": 58, "epsl": 55, "psl": 45,
-    "vanilla": 40, "papsl with clip": 70, "gapsl with eta 0.5": 65,
+    "vanilla": 40, "papsl with clip": 70, "gapsl with eta 0.5": 65, "papsl agreeing on gradients": 72,
 }  # fmt: skip
 
 

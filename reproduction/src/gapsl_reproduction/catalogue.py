@@ -32,6 +32,8 @@ def _papsl(**changed: object) -> Line:
     return Line(merge(PAPSL, changed), tuned_as="papsl")
 
 
+AGREEING = "papsl agreeing on gradients"
+
 # Averaging once per epoch, as the paper has it, turns ten models into guessing here.
 INTERVALS = tuple({"sfl": {"interval": rounds}} for rounds in (1, 5, 20))
 
@@ -64,6 +66,8 @@ LINES: Mapping[str, Line] = {
     "papsl without balance": _papsl(balance="none"),
     # as it was when it was found with a toy net, with rates of its own
     "papsl as found": Line(merge(PAPSL, {"probe_steps": 4, "probe_leaders": 0.5})),
+    # whose devices agree on the step they take, so that there is no drift for calibration to answer
+    AGREEING: Line(merge(PAPSL, {"probe_gradients": True, "calibration": "none"})),
     # with a server step that a few bad devices cannot steer
     "papsl with clip": _papsl(robust="clip"),
     # one device alone: the first, unless a condition says which
@@ -105,6 +109,8 @@ OURS = "ours"  # not in the paper
 TABLE_1 = (
     Block(("central",), ("skewed",), priority=FIRST),
     Block(FIVE, ("skewed", "iid"), priority=FIRST),
+    Block((AGREEING,), ("skewed", "iid"), priority=FIRST),
+    Block((AGREEING,), ("skewed",), seeds="three", priority=SEEDS),
     Block(("epsl", "vanilla"), ("skewed",), priority=SECOND),
     Block(FIVE, ("skewed",), seeds="three", priority=SEEDS),
     Block(("central",), ("skewed",), seeds="three", priority=BOUNDS),

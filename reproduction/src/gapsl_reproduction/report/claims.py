@@ -7,7 +7,7 @@ from functools import partial
 
 from gapsl.analysis.statistics import Values, mean
 from gapsl_reproduction import paper
-from gapsl_reproduction.catalogue import FIVE, PAPER, ROBUSTLY
+from gapsl_reproduction.catalogue import AGREEING, FIVE, PAPER, ROBUSTLY
 from gapsl_reproduction.report.frame import (
     IID,
     LONGER,
@@ -273,6 +273,8 @@ PROMISE = (
 QUESTIONS = (
     Claim("PAPSL above SFL that averages every 5 rounds", above((OURS, "sfl every 5 rounds"))),
     Claim("PAPSL above PAPSL as it was found", above((OURS, "papsl as found"))),
+    Claim("PAPSL agreeing on gradients above PAPSL", above((AGREEING, OURS))),
+    Claim("PAPSL agreeing on gradients above SFL", above((AGREEING, "sfl"))),
     *(
         Claim(f"PAPSL above PAPSL without {part}", above((OURS, f"papsl without {part}")))
         for part in ("probes", "calibration", "balance")

@@ -250,7 +250,10 @@ def work(evidence: Evidence, line: str) -> tuple[float, float]:
     rows = config.batch_size
     device = rows * (forward if line == "frozen" else forward + backward)
     if config.probes:  # a forward, and a backward and a forward for each step of solving
-        device += config.probes * ((config.probe_steps + 1) * forward + config.probe_steps * backward)
+        solving = (config.probe_steps + 1) * forward + config.probe_steps * backward
+        # Devices that agree on gradients solve twice, and not for models that are the same; two forwards
+        # tell what a gradient does.
+        device += config.probes * (2 * solving + 3 * forward if config.probe_gradients else solving)
     kept = (mean(evidence.values(line, SKEWED, "kept")) or 0.0) / config.devices
     return device, (rows - config.probes) * operations["server"] * (1 + kept)
 

@@ -13,7 +13,7 @@ from gapsl.common.errors import InputError
 from gapsl.common.files import write_text
 from gapsl.run.config import make_config
 from gapsl_reproduction import paper
-from gapsl_reproduction.catalogue import EXPERIMENTS
+from gapsl_reproduction.catalogue import AGREEING, EXPERIMENTS
 from gapsl_reproduction.plan import SEED
 from gapsl_reproduction.report.appendix import appendix
 from gapsl_reproduction.report.claims import CLAIMS, PROMISE, QUESTIONS
@@ -38,7 +38,7 @@ COLUMNS = (
     (f"{SKEWED}, {PAPER_RATES}", PAPER_RATES),
     (f"{SKEWED}, {LONGER}", LONGER),
 )
-VARIANTS = ("gapsl with eta 0.5", "papsl as found", "sfl every 5 rounds")
+VARIANTS = ("gapsl with eta 0.5", AGREEING, "papsl as found", "sfl every 5 rounds")
 ABSENT = {"cifar100": "CIFAR-100", "cifar100 alpha": "CIFAR-100 by alpha", "shift": "any of it"}
 PRINTED = {SKEWED: "non-iid", IID: "iid"}
 LEGEND = (
@@ -59,8 +59,9 @@ CHOSEN = (  # where trials choose
     "GAPSL keeps a device whose angle to the leader is at most mean − eta · standard deviation of all, and "
     "at most 90°; the paper gives no eta, so GAPSL takes the best of 0.5, 0 and −1. PAPSL has no such choice "
     "in the trials; its steps of solving and its leaders were chosen in trials like them before.",
-    "Variants come last. `PAPSL as found`: with four steps of solving, led by the half of the devices that "
-    "agree most.",
+    "Variants come last. `PAPSL agreeing on gradients`: with `probe_gradients` and without calibration; it "
+    "is to become PAPSL if it holds. `PAPSL as found`: with four steps of solving, led by the half of the "
+    "devices that agree most.",
 )
 
 
