@@ -94,7 +94,7 @@ def end_in_spite_of(fleet: Fleet, fault: str, moment: str, place: str, stall: fl
 
 
 def round_of(moment: str, place: str) -> int:
-    return MOMENTS[place].get(moment, 7)
+    return {**MOMENTS[place], "before-proposal": 7, "before-agreement": 7}[moment]
 
 
 def state_of(pid: int) -> str:

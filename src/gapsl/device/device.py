@@ -74,7 +74,6 @@ class Device:
     def propose(self, round: int, turn: int) -> Upload:
         """Return what a step along the round's gradient would do to the probes."""
         assert self.probes is not None and self._agreement is not None
-        self._unanswered = False
         moves = self._agreement.propose(round, self.placed(self.probes.of_round(round)))
         return Upload(self.id, round, turn, moves[:0], torch.empty(0, dtype=torch.int64), moves)
 

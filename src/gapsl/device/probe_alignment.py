@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from gapsl.alignment import finite_step
+from gapsl.common.errors import InputError
 from gapsl.models.part import ModelPart, all_finite
 
 FARTHEST = 0.1  # of the length of the weights, in one round
@@ -72,7 +73,8 @@ def solve_for_outputs(part: ModelPart, inputs: Tensor, wanted: Tensor, steps: in
     for _ in range(steps):
         slope = transposed(left)
         steepness = float(slope.square().sum())
-        if steepness == 0:  # nothing is left that a change of weights could close
+        # Nothing is left that a change of weights could close, or that has a length in this precision.
+        if steepness == 0 or float(left.square().sum()) == 0:
             break
         direction = slope + steepness / before * direction
         moves = moved_by(part, inputs, outputs.detach(), direction)
@@ -117,6 +119,8 @@ class Agreement:
 
     def take(self, round: int, gradient: Tensor) -> None:
         """Note a round's own gradient, flat."""
+        if self._own is not None and self._own[0] == round:
+            raise InputError("probe_gradients is for methods in which a device trains once in a round")
         self._own = round, gradient
 
     def propose(self, round: int, probes: Tensor) -> Tensor:
@@ -127,7 +131,7 @@ class Agreement:
         moves, whole = torch.zeros_like(outputs), None
         if self._own is not None and self._own[0] == round:
             whole = self._own[1] + self.kept
-            if bool(whole.any()):
+            if float(whole.norm()) > 0:
                 moves = -moved_by(self.part, probes, outputs, whole)
         self._own, self._asked = None, (probes, moves, whole)
         return moves
@@ -139,9 +143,9 @@ class Agreement:
         if agreed is None:
             return
         gradient = -solve_for_outputs(self.part, probes, agreed.to(probes), self.steps)
-        carried = -solve_for_outputs(self.part, probes, moves, self.steps)
-        if whole is not None and all_finite(carried):
-            self.kept = whole - carried
+        if whole is not None:
+            kept = whole + solve_for_outputs(self.part, probes, moves, self.steps)
+            self.kept = kept if all_finite(kept) else self.kept
         if all_finite(gradient):
             self.part.step(round, gradient)
 

@@ -49,6 +49,7 @@ class RemoteFleet:
         dispatcher.uploaded = lambda device, size: self.traffic.add(device, sent=size)
         self.clock = Clock()
         self._transfers = 0
+        self._proposals: int | None = None  # the turn in which devices propose, if they do
 
     @property
     def devices(self) -> Mapping[int, DeviceInfo]:
@@ -73,6 +74,7 @@ class RemoteFleet:
         labels = self._contract.labels
         probes = self._contract.probes if labels else 0
         tensor = self._contract.proposal() if exchange.proposes else self._contract.upload()
+        self._proposals = exchange.turn if exchange.proposes else None
         due = ExpectedAnswer("upload", (round, exchange.turn), tensor, labels, probes)
         for event in self.dispatcher.exchange(exchange.devices, forward, due):
             device = event.session.device
@@ -113,8 +115,8 @@ class RemoteFleet:
         self._links[device].inform(*reply)
 
     def dropped(self) -> Collection[int]:
-        """Return the devices that this round has lost."""
-        return {device for _, device in self.dispatcher.absent}
+        """Return the devices that this round has lost; a proposal is no more than its part of the step."""
+        return {device for turn, device in self.dispatcher.absent if turn != self._proposals}
 
     def average(self, weights: Mapping[int, float]) -> None:
         """Let the devices average their client-side models at the parameter server."""

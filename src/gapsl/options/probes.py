@@ -13,7 +13,6 @@ do to the probes, and takes back the mean. All then take one step, and their mod
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -32,7 +31,8 @@ TINY = 1e-12
 SICK = "what it makes of the probes is not finite"
 FAR_OFF = 2.0  # times the usual length, or that part of it: models that agree differ by some percent
 UNLIKE = 3.0  # times the usual angle to most others
-SHOUTING = 10.0  # times the usual length: proposals differ much more than what models make of pictures
+SHOUTING = 10.0  # times the usual length of proposals, which differ more than what models make of pictures
+HONEST = 0.7  # that length is one that so many are below: of ten devices, three that shout do not move it
 CLOSE = math.radians(20)  # devices within that of most others agree, whatever is usual
 
 
@@ -55,7 +55,7 @@ class ProbeAlignment(Option):
         for exchange in self.method.exchanges(round, present):
             yield exchange
             turn = exchange.turn + 1
-        if self.gradients:
+        if self.gradients and self.method.trains_devices:
             yield Exchange(tuple(sorted(present)), turn, proposes=True)
 
     def step(
@@ -105,16 +105,16 @@ class ProbeAlignment(Option):
 def agreed(uploads: Iterable[Upload], left_out: Collection[int], run: RunInfo) -> Outcome:
     """Answer proposals with their mean, or the robust estimate in its place: everybody takes that step.
 
-    Who was left out of the round, has nothing to propose, or shouts, does not count.
+    Who was left out of the round, or has nothing to propose, does not count; who shouts is shortened.
     """
     sent = {u.device: (u, u.probes) for u in uploads if u.probes is not None}
     lengths = {d: float(found.norm()) for d, (_, found) in sorted(sent.items()) if d not in left_out}
     lengths = {d: length for d, length in lengths.items() if 0 < length < math.inf}
-    usual = statistics.median(lengths.values()) if lengths else 0.0
-    heard = [sent[d][1].flatten() for d, length in lengths.items() if length <= SHOUTING * usual]
     step = None
-    if heard:
-        rows = torch.stack(heard)
+    if lengths:
+        usual = sorted(lengths.values())[int(HONEST * (len(lengths) - 1))]
+        shares = {d: min(1.0, SHOUTING * usual / length) for d, length in lengths.items()}
+        rows = torch.stack([sent[d][1].flatten() * share for d, share in shares.items()])
         step = estimate(clipped(rows) if run.robust == "clip" else rows, range(len(rows)), run)
     replies = {
         device: Reply(

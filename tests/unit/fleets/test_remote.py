@@ -390,6 +390,39 @@ def test_who_goes_back_between_two_exchanges_of_a_round_is_not_asked_for_the_sec
     assert told.fleet.drain_events() == FleetEvents(absent={0: (1,)}, restored_after={0: 0})
 
 
+def test_nor_is_who_goes_back_while_others_are_waited_for(monkeypatch):
+    monkeypatch.setitem(READY, "batches_per_pass", 3)
+    told = Told("deadline:0.3", least=1, probes=1).begin()
+    told.uploads(0, 1)
+    told.uploads(1, 1)
+    assert len(list(told.fleet.collect(1, ROUND))) == 2
+    told.leaves(0)
+    told.joins(0)
+    told.answers(0, wire.Done())
+    upload = wire.Upload(round=1, turn=1, activations=HEADER, labels=[-1])
+    told.answers(1, upload, torch.zeros(1, 5), torch.tensor([-1]))
+    proposals = list(told.fleet.collect(1, Exchange((0, 1), 1, proposes=True)))
+    assert [one.device for one in proposals] == [1]
+    assert told.fleet.dropped() == set(), "its upload of the round was there"
+    assert "forward" not in kinds(told.told(0))
+    assert told.fleet.drain_events() == FleetEvents(absent={0: (1,)}, restored_after={0: 0})
+
+
+def test_who_begins_from_an_older_state_than_the_others_goes_back_before_the_round():
+    told = Told("deadline:9").begin()
+    told.uploads(0, 1)
+    told.uploads(1, 1)
+    assert len(list(told.fleet.collect(1, ROUND))) == 2
+    told.fleet.drain_events()
+    generation = told.memory.generations.current
+    told.fleet.dispatcher.links[1].ready.stored.append(wire.Stored(round=1, generation=generation))
+    told.uploads(0, 2)
+    told.uploads(1, 2)
+    assert len(list(told.fleet.collect(2, ROUND))) == 2
+    told.fleet.load(None, 1)  # in mid-round
+    assert told.fleet.drain_events() == FleetEvents(restored_before={0: 0})
+
+
 def test_a_state_from_a_round_that_is_still_to_come_is_not_believed():
     told = Told("fraction:0.5").begin()
     told.leaves(0)

@@ -185,7 +185,9 @@ def test_a_proposal_does_not_count_of_who_is_left_out_is_not_finite_or_shouts():
     assert mean(1.0, 2.0, float("nan")) == (1.5, True)
     assert mean(1.0, 0.0, 3.0) == (2.0, True), "zeros are of who has no gradient"
     assert mean(1.0, 1.0, 8.0) == (pytest.approx(10 / 3), True)
-    assert mean(1.0, 1.0, 11.0) == (1.0, True)
+    assert mean(1.0, 1.0, 13.0) == (pytest.approx(4.0), True), "ten times what is usual, at most"
+    assert mean(1.0, 1e9) == (pytest.approx(5.5), True)
+    assert mean(*[1e-3] * 6, *[1.0] * 4) == (pytest.approx(0.4006), True), "most may have learned all"
     assert mean(1.0, 1.0, 8.0, robust="clip") == (pytest.approx(1.0), True)
     assert mean(1.0, 2.0, 8.0, robust="median") == (2.0, True)
     assert mean(0.0, 0.0) == (0.0, False)

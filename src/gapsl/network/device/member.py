@@ -111,16 +111,15 @@ class Member:
             return None
         if self.device is None:
             raise WireError(wire.MALFORMED, "a tensor before begin")
-        if kind == "backward" and self._sent is None:
-            raise WireError(wire.MALFORMED, "a gradient that was not asked for")
         cut = () if self._sent is None else tuple(self._sent.activations.shape[1:])
-        rows = None if self._sent is None else self._sent.rows
         contract = TensorContract.of(self.welcome, self.data.config, cut)
         if kind == "evaluate":
             return header, contract.evaluation_inputs()
-        return header, contract.head_features(command.head.what) if kind == "head" else contract.gradient(
-            rows
-        )
+        if kind == "head":
+            return header, contract.head_features(command.head.what)
+        if self._sent is None:
+            raise WireError(wire.MALFORMED, "a gradient that was not asked for")
+        return header, contract.gradient(self._sent.rows)
 
     def _begin(self, begin: wire.Begin) -> Iterator[Outgoing]:
         with COMPUTING:

@@ -74,9 +74,9 @@ class TensorContract:
 
     # --- to a device
 
-    def gradient(self, rows: int | None = None) -> TensorSpec:
-        """Return what the gradient for a mini-batch is, or the answer to so many rows."""
-        return self._spec(self.rows if rows is None else rows, self.cut, self.gradients)
+    def gradient(self, rows: int) -> TensorSpec:
+        """Return what the gradient for an upload of so many rows is."""
+        return self._spec(rows, self.cut, self.gradients)
 
     def evaluation_inputs(self) -> TensorSpec:
         """Return what the inputs of an evaluation batch are."""

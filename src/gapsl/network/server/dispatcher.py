@@ -91,6 +91,7 @@ class Dispatcher:
         self._drain()
         self.state.begin(round)
         self.rollbacks, self.absent, self.arrived = Rollbacks(), [], set()
+        self._trained, self.restarted = set(), set()
         self._training, self.round, self._open = True, round, None
         self._uploads.clear()
         for device, link in self.links.items():
@@ -293,7 +294,9 @@ class Dispatcher:
             self._refuse(link, [had], common=False)
             return
         uploaded = device in self._trained or self._has_uploaded(device)
-        self.restarted |= {device} if uploaded else set()
+        if uploaded:
+            self.restarted.add(device)
+            link.drop(keep=lambda command: command.kind != "forward")  # about what it has not any more
         if round != self.round:
             self.tell(f"{link.name} goes on from round {round} of its own, the run is at {self.round}")
             self.rollbacks.add(device, round, uploaded=uploaded)
